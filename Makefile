@@ -1,0 +1,114 @@
+# resil: see README.md. `make` builds build/libresil.so and build/resil.
+PREFIX ?= /usr/local
+DESTDIR ?=
+CC ?= gcc
+ifeq ($(origin CC),default)
+CC = gcc
+endif
+BUILD ?= build
+VERSION := 0.1.0
+
+LLHTTP_SRC := /usr/share/llhttp
+LLHTTP_INC := /usr/share/include/llhttp
+
+WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
+CFLAGS ?= -O2 -g
+ALL_CFLAGS := -std=gnu11 $(CFLAGS) $(WARN) -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-strict-aliasing \
+	-U_FORTIFY_SOURCE -fstack-protector-strong -D_GNU_SOURCE -DRESIL_VERSION='"$(VERSION)"' -DRESIL_PREFIX='"$(PREFIX)"' \
+	-Isrc -isystem $(LLHTTP_INC) $(EXTRA_CFLAGS)
+ALL_LDFLAGS := $(LDFLAGS) $(EXTRA_LDFLAGS) -Wl,-z,now -Wl,-z,relro -Wl,-z,noexecstack
+
+# Rooms of the library half; the command takes them too, but for the hooks.
+SHARED_ROOMS := base core wire policy engine control
+shared_src := $(foreach room,$(SHARED_ROOMS),$(wildcard src/$(room)/*.c))
+hook_src := $(wildcard src/hook/*.c src/hook/*.S)
+cli_src := $(wildcard src/cli/*.c)
+obj = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(1)))
+llhttp_obj := $(BUILD)/obj/llhttp/llhttp.o $(BUILD)/obj/llhttp/api.o $(BUILD)/obj/llhttp/http.o
+
+.PHONY: all
+all: $(BUILD)/libresil.so $(BUILD)/resil
+
+$(BUILD)/obj/%.o: %.c | deps-build
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/obj/%.o: %.S | deps-build
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/obj/llhttp/%.o: $(LLHTTP_SRC)/%.c | deps-build
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 $(CFLAGS) -fPIC -fvisibility=hidden -DLLHTTP_EXPORT= -I$(LLHTTP_INC) $(EXTRA_CFLAGS) -c $< -o $@
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+
+# The shim: nothing but libc is shared, nothing but the taken names is let out.
+exports := $(BUILD)/exports.map
+$(exports): src/hook/exports.map.in src/base/taken.h
+	@mkdir -p $(@D)
+	$(CC) -E -P -x c -Isrc $< -o $@
+
+$(BUILD)/libresil.so: $(call obj,$(shared_src) $(hook_src)) $(llhttp_obj) $(exports)
+	$(CC) -shared $(ALL_CFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDFLAGS) -Wl,-soname,libresil.so -Wl,--version-script=$(exports) \
+		-Wl,-Bsymbolic-functions -Wl,--exclude-libs,ALL -Wl,--no-undefined -Wl,--as-needed -l:libinih.a -ldl -lpthread
+
+# The command: the same rooms without engine and hooks.
+command_src := $(filter-out src/engine/% src/base/real.c,$(shared_src)) $(cli_src)
+$(BUILD)/resil: $(call obj,$(command_src)) $(llhttp_obj)
+	$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LDFLAGS) -l:libinih.a -lpthread
+
+# Unit tests: one program a file, linked with the rooms it proves.
+unit_src := $(filter-out src/engine/% src/base/real.c,$(shared_src))
+unit_tests := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/*.c))
+$(BUILD)/unit/%: tests/unit/%.c $(call obj,$(unit_src)) $(llhttp_obj)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/unit-$*.d -o $@ $< $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread
+
+# Small programs that the bats suites run under the shim.
+programs := $(patsubst tests/programs/%.c,$(BUILD)/programs/%,$(wildcard tests/programs/*.c))
+$(BUILD)/programs/%: tests/programs/%.c $(wildcard tests/programs/*.h)
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -O1 -g -Wall -Wextra -D_GNU_SOURCE -o $@ $< -lpthread
+
+.PHONY: unit programs
+unit: $(unit_tests)
+programs: $(programs)
+
+.PHONY: deps-build demo check
+deps-build:
+	@scripts/deps build
+demo: all
+	@scripts/deps demo
+	@scripts/demo
+check:
+	@scripts/deps check
+	@$(MAKE) --no-print-directory all unit programs
+	@BUILD=$(BUILD) scripts/check
+
+.PHONY: install uninstall
+install: all
+	install -D -m 755 $(BUILD)/libresil.so $(DESTDIR)$(PREFIX)/lib/libresil.so
+	install -D -m 755 $(BUILD)/resil $(DESTDIR)$(PREFIX)/bin/resil
+	install -D -m 644 conf/resil.conf $(DESTDIR)/etc/resil/resil.conf.example
+	install -D -m 644 doc/resil.1 $(DESTDIR)$(PREFIX)/share/man/man1/resil.1
+	install -D -m 644 doc/resil.conf.5 $(DESTDIR)$(PREFIX)/share/man/man5/resil.conf.5
+	install -D -m 644 doc/libresil.7 $(DESTDIR)$(PREFIX)/share/man/man7/libresil.7
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/lib/libresil.so $(DESTDIR)$(PREFIX)/bin/resil $(DESTDIR)/etc/resil/resil.conf.example \
+		$(DESTDIR)$(PREFIX)/share/man/man1/resil.1 $(DESTDIR)$(PREFIX)/share/man/man5/resil.conf.5 \
+		$(DESTDIR)$(PREFIX)/share/man/man7/libresil.7
+	-rmdir $(DESTDIR)/etc/resil 2>/dev/null
+
+c_files := $(wildcard src/*/*.[ch] tests/unit/*.[ch] tests/programs/*.[ch])
+.PHONY: format lint clean
+format:
+	@scripts/deps lint
+	clang-format -i $(c_files)
+lint:
+	@scripts/deps lint
+	cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability --inline-suppr --suppress=missingIncludeSystem \
+		--error-exitcode=1 -D_GNU_SOURCE -D__x86_64__ -Isrc $(wildcard src/*/*.c)
+	clang-tidy --quiet --warnings-as-errors='*' $(wildcard src/*/*.c) -- $(filter-out -MMD -MP,$(ALL_CFLAGS))
+clean:
+	rm -rf $(BUILD)

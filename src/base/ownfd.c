@@ -1,0 +1,197 @@
+/* See ownfd.h. Called by our threads (adopt, close) and by the hooks of any thread (owns, move, each).
+ *
+ * A place is free (fd -1), or holds a number with the device and inode of what was adopted. Places are claimed by CAS from FREE to BUSY, filled, and
+ * published by storing the number (release); readers load the number (acquire) first. `moved` remembers where a number went when the app wanted
+ * it for itself, until its owner asks. */
+#include "base/ownfd.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "base/sys.h"
+
+enum { FREE = -1, BUSY = -2 };
+
+struct place {
+	_Atomic int fd;
+	_Atomic int was;       /* the number before a move, FREE when the owner knows */
+	_Atomic bool is_lent;
+	dev_t dev;
+	ino_t ino;
+};
+
+static struct place places[OWNFD_MAX] = { [0 ... OWNFD_MAX - 1] = { .fd = FREE, .was = FREE } };
+static _Atomic int in_use;
+/* Lowest and highest number ever ours: the hooks' first, cheap question. */
+static _Atomic int lowest = 0x7fffffff, highest = -1;
+
+static struct place *place_of(int fd)
+{
+	if (fd > atomic_load_explicit(&highest, memory_order_relaxed) ||
+	    fd < atomic_load_explicit(&lowest, memory_order_relaxed))
+		return NULL;
+	for (int i = 0; i < OWNFD_MAX; i++)
+		if (atomic_load_explicit(&places[i].fd, memory_order_acquire) == fd)
+			return &places[i];
+	return NULL;
+}
+
+/* Where to look for a number: from just under min(soft limit, 1024), so that select() works for the app's own and close loops meet ours last. */
+static int first_number(void)
+{
+	struct rlimit lim;
+	rlim_t top = 1024;
+	if (sys_getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < top)
+		top = lim.rlim_cur;
+	return top > OWNFD_MAX + 8 ? (int)top - OWNFD_MAX : 3;
+}
+
+static int raise_number(int fd)
+{
+	int to = sys_fcntl(fd, F_DUPFD_CLOEXEC, first_number());
+	/* The top is taken: any number will do that does not stand where the standard ones belong. */
+	if (to < 0)
+		to = sys_fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	return to;
+}
+
+static void widen(int fd)
+{
+	int seen = atomic_load(&lowest);
+	while (fd < seen && !atomic_compare_exchange_weak(&lowest, &seen, fd))
+		;
+	seen = atomic_load(&highest);
+	while (fd > seen && !atomic_compare_exchange_weak(&highest, &seen, fd))
+		;
+}
+
+int ownfd_adopt(int fd)
+{
+	if (fd < 0)
+		return fd;
+	int to = raise_number(fd);
+	sys_close(fd);
+	if (to < 0)
+		return to;
+	struct stat st;
+	if (sys_fstat(to, &st) == 0) {
+		for (int i = 0; i < OWNFD_MAX; i++) {
+			struct place *p = &places[i];
+			int expected = FREE;
+			if (!atomic_compare_exchange_strong(&p->fd, &expected, BUSY))
+				continue;
+			p->dev = st.st_dev;
+			p->ino = st.st_ino;
+			atomic_store(&p->was, FREE);
+			widen(to);
+			atomic_fetch_add(&in_use, 1);
+			atomic_store_explicit(&p->fd, to, memory_order_release);
+			return to;
+		}
+	}
+	sys_close(to);
+	return -EMFILE;
+}
+
+static bool is_intact(const struct place *p, int fd)
+{
+	struct stat st;
+	if (atomic_load_explicit(&p->is_lent, memory_order_relaxed))
+		return true;
+	return sys_fstat(fd, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino;
+}
+
+void ownfd_lend(int fd, bool is_lent)
+{
+	struct place *p = place_of(fd);
+	if (p)
+		atomic_store(&p->is_lent, is_lent);
+}
+
+void ownfd_close(int fd)
+{
+	struct place *p = place_of(ownfd_follow(fd));
+	if (!p)
+		return;
+	int at = atomic_load(&p->fd);
+	if (at >= 0 && is_intact(p, at))
+		sys_close(at);
+	atomic_store(&p->was, FREE);
+	atomic_store_explicit(&p->fd, FREE, memory_order_release);
+	atomic_fetch_sub(&in_use, 1);
+}
+
+bool ownfd_owns(int fd)
+{
+	if (atomic_load_explicit(&in_use, memory_order_relaxed) == 0)
+		return false;
+	struct place *p = place_of(fd);
+	/* A number that a raw system call closed and the app got back is the app's. */
+	return p && is_intact(p, fd);
+}
+
+bool ownfd_is_intact(int fd)
+{
+	struct place *p = place_of(fd);
+	return p && is_intact(p, fd);
+}
+
+int ownfd_move(int fd)
+{
+	struct place *p = place_of(fd);
+	if (!p)
+		return -ENOENT;
+	int to = raise_number(fd);
+	if (to < 0)
+		return to;
+	widen(to);
+	int original = atomic_load(&p->was);
+	if (original == FREE)
+		atomic_store(&p->was, fd);
+	atomic_store_explicit(&p->fd, to, memory_order_release);
+	return to;
+}
+
+int ownfd_follow(int fd)
+{
+	if (fd < 0)
+		return fd;
+	for (int i = 0; i < OWNFD_MAX; i++) {
+		int at = atomic_load_explicit(&places[i].fd, memory_order_acquire);
+		int was = fd;
+		if (at >= 0 && atomic_compare_exchange_strong(&places[i].was, &was, FREE))
+			return at;
+	}
+	return fd;
+}
+
+void ownfd_drop_all(void)
+{
+	for (int i = 0; i < OWNFD_MAX; i++) {
+		int at = atomic_load(&places[i].fd);
+		if (at >= 0 && is_intact(&places[i], at))
+			sys_close(at);
+		atomic_store(&places[i].was, FREE);
+		atomic_store(&places[i].is_lent, false);
+		atomic_store(&places[i].fd, FREE);
+	}
+	atomic_store(&in_use, 0);
+}
+
+void ownfd_each(void (*fn)(int fd, void *ctx), void *ctx)
+{
+	int last = -1;
+	for (int n = 0; n < OWNFD_MAX; n++) {
+		int next = 0x7fffffff;
+		for (int i = 0; i < OWNFD_MAX; i++) {
+			int at = atomic_load_explicit(&places[i].fd, memory_order_acquire);
+			if (at > last && at < next)
+				next = at;
+		}
+		if (next == 0x7fffffff)
+			return;
+		if (ownfd_is_intact(next))
+			fn(next, ctx);
+		last = next;
+	}
+}

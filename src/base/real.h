@@ -1,0 +1,37 @@
+/* The functions that we took, as they were: the next definition after ours (RTLD_NEXT), so that other preloads keep their place (E17).
+ * Filled by real_resolve() in the constructor; before it, early forms serve (taken.h). Immutable afterwards, hence unlocked. */
+#ifndef RESIL_BASE_REAL_H
+#define RESIL_BASE_REAL_H
+
+#include <netdb.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+struct real_table {
+#define TAKEN_SYS(ret, name, params, args, number) ret(*name) params;
+#define TAKEN_LIB(ret, name, params, args) ret(*name) params;
+#define TAKEN_ASM(name)
+#define TAKEN_OWN(name)
+#define TAKEN_ALIAS(name, alias)
+#include "base/taken.h"
+#undef TAKEN_SYS
+#undef TAKEN_LIB
+#undef TAKEN_ASM
+#undef TAKEN_OWN
+#undef TAKEN_ALIAS
+};
+
+extern struct real_table real;
+
+/* Targets of the bodies in assembly, by their plain names (hook/jump.S). */
+extern long (*real_syscall)(long n, ...);
+extern pid_t (*real_vfork)(void);
+
+/* Resolves every row; from the constructor, once. */
+void real_resolve(void);
+
+#endif

@@ -1,0 +1,113 @@
+/* resil check, and the reading of the configuration for other verbs. */
+#include "cli/cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/settings.h"
+
+#define ERRORS_MAX (1u << 20)
+
+bool settings_load(struct settings *s, const char *file, const char *set)
+{
+	struct config_source source = { .set = set };
+	memset(s, 0, sizeof *s);
+	s->errors = malloc(ERRORS_MAX);
+	if (!s->errors)
+		return false;
+	struct text errors = { .at = s->errors, .cap = ERRORS_MAX };
+	s->errors[0] = '\0';
+	if (file) {
+		text_copy(s->path, sizeof s->path, file);
+		source.file = file;
+	} else if (config_find_file(s->path, sizeof s->path, &source.is_optional, own_getenv)) {
+		source.file = s->path;
+	}
+	s->config = config_load(&source, &errors, &s->faults);
+	s->is_cut = errors.is_cut;
+	if (!s->config)
+		settings_free(s);
+	return s->config != NULL;
+}
+
+void settings_print_errors(const struct settings *s)
+{
+	fputs(s->errors, stderr);
+	if (s->errors[0] && s->errors[strlen(s->errors) - 1] != '\n')
+		fputc('\n', stderr);
+	if (s->is_cut)
+		fputs("(and more)\n", stderr);
+}
+
+void settings_free(struct settings *s)
+{
+	if (s->config)
+		config_free(s->config);
+	free(s->errors);
+	s->config = NULL;
+	s->errors = NULL;
+}
+
+static void print_json(const struct settings *s)
+{
+	size_t cap = strlen(s->errors) * 6 + 4096;
+	struct text t = { .at = malloc(cap), .cap = cap };
+	if (!t.at)
+		return;
+	t.at[0] = '\0';
+	text_fmt(&t, "{\"valid\":%s,\"file\":", s->faults ? "false" : "true");
+	if (config_file(s->config)[0])
+		text_json(&t, config_file(s->config));
+	else
+		text_str(&t, "null");
+	text_str(&t, ",\"errors\":[");
+	const char *comma = "";
+	for (const char *line = s->errors; *line;) {
+		size_t n = strcspn(line, "\n");
+		if (n) {
+			text_str(&t, comma);
+			text_json_n(&t, line, n);
+			comma = ",";
+		}
+		line += n + (line[n] == '\n');
+	}
+	text_str(&t, "]}");
+	puts(t.at);
+	free(t.at);
+}
+
+static int run_check(const struct verb *verb, int argc, char **argv)
+{
+	static const struct option longs[] = { { "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { 0 } };
+	struct options o = { 0 };
+	struct settings s;
+	int option;
+
+	while ((option = getopt_long(argc, argv, "jh", longs, NULL)) != -1) {
+		int code = options_take(verb, &o, option);
+		if (code >= 0)
+			return code;
+	}
+	if (argc - optind > 1)
+		return usage_error(verb, "one file at a time, not also '%s'", argv[optind + 1]);
+	const char *file = optind < argc ? argv[optind] : NULL;
+	if (!settings_load(&s, file, file ? NULL : own_getenv("RESIL_SET"))) {
+		fputs("resil: no memory for the configuration\n", stderr);
+		return EXIT_FAILED;
+	}
+	if (o.is_json)
+		print_json(&s);
+	settings_print_errors(&s);
+	int code = s.faults ? EXIT_USAGE : EXIT_DONE;
+	settings_free(&s);
+	return code;
+}
+
+const struct verb verb_check = {
+	.name = "check", .arguments = "[FILE] [--json]", .summary = "validates the configuration",
+	.help = "Reads FILE, or the configuration that a program started here would have (RESIL_SET included), and names every\n"
+		"fault with its line on stderr. Prints nothing when all is right.\n\n"
+		"Options:\n  -j, --json          {\"valid\":...,\"errors\":[...]} on stdout\n\n"
+		"Example:\n  resil check /etc/resil/resil.conf\n\nExit codes: 0 right, 2 it has faults.\n",
+	.run = run_check,
+};

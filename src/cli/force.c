@@ -1,0 +1,157 @@
+/* resil force, resil reset: a circuit set by hand. */
+#include "cli/cli.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "control/params.h"
+#include "core/circuit.h"
+#include "core/registry.h"
+
+static void report(const struct options *o, const struct group *g, uint32_t index)
+{
+	static char at[65536];
+	struct circuit_view v;
+	char state[32];
+
+	circuit_view(&g->region, index, clock_now_ns(), &v);
+	if (o->is_json) {
+		struct text t = TEXT_ON(at);
+		text_str(&t, "{\"group\":");
+		text_json(&t, g->name);
+		text_str(&t, ",\"destination\":");
+		render_view(&t, &v);
+		text_char(&t, '}');
+		puts(at);
+		return;
+	}
+	static const char *const headers[] = { "GROUP", "DEST", "STATE", "MODE" };
+	state_text(state, sizeof state, &v);
+	struct table *t = table_new(headers, 4);
+	const char *cells[] = { g->name, v.name, state, breaker_mode_name(v.mode) };
+	table_style(t, 2, 0);
+	table_row(t, cells);
+	table_print(t);
+}
+
+/* Does it to every group that has the destination. */
+static int change(const struct options *o, const char *destination, void (*act)(struct region *r, uint32_t index, const void *ctx), const void *ctx)
+{
+	struct groups g;
+	size_t done = 0;
+	int code = groups_open(&g, o, true);
+	if (code)
+		return code;
+	for (size_t i = 0; i < g.n; i++) {
+		int index = registry_find(&g.at[i].region, destination);
+		if (index < 0)
+			continue;
+		act(&g.at[i].region, (uint32_t)index, ctx);
+		report(o, &g.at[i], (uint32_t)index);
+		done++;
+	}
+	if (done == 0)
+		code = groups_lack(&g, destination);
+	groups_close(&g);
+	return code;
+}
+
+static const struct mode {
+	const char *name;
+	enum breaker_mode mode;
+} modes[] = { { "open", BREAKER_FORCED_OPEN }, { "closed", BREAKER_FORCED_CLOSED }, { "observe", BREAKER_OBSERVE }, { "auto", BREAKER_AUTO } };
+
+struct forcing {
+	enum breaker_mode mode;
+	uint64_t for_ms;
+};
+
+static void act_force(struct region *r, uint32_t index, const void *ctx)
+{
+	const struct forcing *f = ctx;
+	circuit_force(r, index, f->mode, f->for_ms, clock_now_ns());
+}
+
+static int run_force(const struct verb *verb, int argc, char **argv)
+{
+	static const struct option longs[] = { OPTIONS_LONG, { "for", required_argument, NULL, 'F' }, { "forever", no_argument, NULL, 'E' }, { 0 } };
+	struct options o = { 0 };
+	struct forcing f = { 0 };
+	int64_t for_ns = 0;
+	bool is_forever = false;
+	const struct mode *mode = NULL;
+	int option;
+
+	while ((option = getopt_long(argc, argv, OPTIONS_SHORT, longs, NULL)) != -1) {
+		if (option == 'F') {
+			if (!params_duration(optarg, &for_ns) || for_ns < NS_PER_MS)
+				return usage_error(verb, "'%s' is no time; 10m, 90s and 1h are", optarg);
+			continue;
+		}
+		if (option == 'E') {
+			is_forever = true;
+			continue;
+		}
+		int code = options_take(verb, &o, option);
+		if (code >= 0)
+			return code;
+	}
+	if (argc - optind != 2)
+		return usage_error(verb, "a destination and one of open, closed, observe, auto are due");
+	for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
+		if (strcmp(argv[optind + 1], modes[i].name) == 0)
+			mode = &modes[i];
+	if (!mode)
+		return usage_error(verb, "'%s' is no mode; open, closed, observe and auto are", argv[optind + 1]);
+	if (for_ns && is_forever)
+		return usage_error(verb, "--for and --forever exclude each other");
+	if (mode->mode != BREAKER_AUTO && !for_ns && !is_forever)
+		return usage_error(verb, "say --for 10m or --forever: the shared state outlives you and every program of the group,\nso a circuit forced today would still be forced when all of them have been started anew");
+	f.mode = mode->mode;
+	f.for_ms = (uint64_t)(for_ns / NS_PER_MS);
+	int code = change(&o, argv[optind], act_force, &f);
+	if (code == EXIT_DONE && f.mode != BREAKER_AUTO)
+		fprintf(stderr, "resil: undo it with: resil force %s auto%s%s\n", argv[optind], o.group ? " -g " : "", o.group ? o.group : "");
+	return code;
+}
+
+const struct verb verb_force = {
+	.name = "force", .arguments = "DEST open|closed|observe|auto --for TIME|--forever [-g GROUP] [-p PID] [--all-users] [--json]",
+	.summary = "sets a circuit by hand",
+	.help = "open rejects every call, closed lets every call through, observe decides and counts but rejects nothing,\n"
+		"auto gives the circuit back to its own rules. All processes of the group see it at their next call.\n\n"
+		"Options:\n      --for TIME      until then (10m, 90s, 1h)\n      --forever       until told otherwise; one of the two is due, but for auto\n" OPTIONS_HELP
+		"\nExample:\n  resil force pay.internal:443 open --for 10m\n\n"
+		"Exit codes: 0 done, 2 wrong usage, 3 no such destination or group, 4 not permitted.\n",
+	.run = run_force,
+};
+
+static void act_reset(struct region *r, uint32_t index, const void *ctx)
+{
+	(void)ctx;
+	circuit_reset(r, index, clock_now_ns());
+}
+
+static int run_reset(const struct verb *verb, int argc, char **argv)
+{
+	static const struct option longs[] = { OPTIONS_LONG, { 0 } };
+	struct options o = { 0 };
+	int option;
+
+	while ((option = getopt_long(argc, argv, OPTIONS_SHORT, longs, NULL)) != -1) {
+		int code = options_take(verb, &o, option);
+		if (code >= 0)
+			return code;
+	}
+	if (argc - optind != 1)
+		return usage_error(verb, "one destination is due");
+	return change(&o, argv[optind], act_reset, NULL);
+}
+
+const struct verb verb_reset = {
+	.name = "reset", .arguments = "DEST [-g GROUP] [-p PID] [--all-users] [--json]", .summary = "closes a circuit and forgets its failure streak",
+	.help = "Closes the circuit, with streak and back-off at zero. A mode set by 'resil force' stays; counters stay.\n\n"
+		"Options:\n" OPTIONS_HELP "\nExample:\n  resil reset api.internal:443\n\n"
+		"Exit codes: 0 done, 2 wrong usage, 3 no such destination or group, 4 not permitted.\n",
+	.run = run_reset,
+};

@@ -1,0 +1,306 @@
+/* Which regions a verb looks at: this user's, one group's, every user's, or those that another process sees. */
+#include "cli/cli.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "control/nearby.h"
+#include "core/identity.h"
+#include "core/registry.h"
+
+int options_take(const struct verb *verb, struct options *o, int option)
+{
+	char *end;
+	switch (option) {
+	case 'g':
+		o->group = optarg;
+		return optarg[0] ? -1 : usage_error(verb, "a group has a name");
+	case 'j':
+		o->is_json = true;
+		return -1;
+	case 'A':
+		o->all_users = true;
+		return -1;
+	case 'p': {
+		long pid = strtol(optarg, &end, 10);
+		if (*end || pid <= 0 || pid > 0x7fffffff)
+			return usage_error(verb, "'%s' is no process id", optarg);
+		o->pid = (pid_t)pid;
+		return -1;
+	}
+	case 'h':
+		verb_print_help(verb, stdout);
+		return EXIT_DONE;
+	default:
+		fprintf(stderr, "Try 'resil help %s'.\n", verb->name);
+		return EXIT_USAGE;
+	}
+}
+
+/* ---- variables ---- */
+
+const char *own_getenv(const char *name)
+{
+	return getenv(name);
+}
+
+static char *pid_variables;
+static size_t pid_variables_len;
+
+bool pid_environ_load(pid_t pid)
+{
+	char path[64];
+	snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return false;
+	free(pid_variables);
+	pid_variables = NULL;
+	pid_variables_len = 0;
+	for (size_t cap = 0;;) {
+		if (pid_variables_len + 4097 > cap) {
+			cap = cap ? cap * 2 : 65536;
+			char *more = realloc(pid_variables, cap);
+			if (!more)
+				break;
+			pid_variables = more;
+		}
+		size_t n = fread(pid_variables + pid_variables_len, 1, 4096, f);
+		if (n == 0)
+			break;
+		pid_variables_len += n;
+	}
+	bool is_read = !ferror(f);
+	fclose(f);
+	if (pid_variables)
+		pid_variables[pid_variables_len] = '\0';
+	return is_read && pid_variables;
+}
+
+const char *pid_getenv(const char *name)
+{
+	size_t n = strlen(name);
+	for (size_t at = 0; pid_variables && at < pid_variables_len; at += strlen(pid_variables + at) + 1)
+		if (strncmp(pid_variables + at, name, n) == 0 && pid_variables[at + n] == '=')
+			return pid_variables + at + n + 1;
+	return NULL;
+}
+
+/* ---- places ---- */
+
+static int pid_uid(pid_t pid, uid_t *uid)
+{
+	char path[64];
+	struct stat st;
+	snprintf(path, sizeof path, "/proc/%d", (int)pid);
+	if (stat(path, &st) != 0) {
+		fprintf(stderr, "resil: there is no process %d\n", (int)pid);
+		return EXIT_ABSENT;
+	}
+	*uid = st.st_uid;
+	return 0;
+}
+
+static int denied(pid_t pid, const char *what)
+{
+	fprintf(stderr, "resil: %s of process %d cannot be read: %s\n", what, (int)pid, strerror(errno));
+	return errno == EACCES || errno == EPERM ? EXIT_DENIED : EXIT_FAILED;
+}
+
+int groups_place(const struct options *o, char dir[256], char suffix[64])
+{
+	char file[GROUP_MAX + 64], in_root[200];
+	if (!identity_region_file(file, sizeof file, "x", o->pid)) {
+		if (o->pid)
+			return denied(o->pid, "the namespaces");
+		fputs("resil: the namespaces of this process cannot be read: is /proc there?\n", stderr);
+		return EXIT_FAILED;
+	}
+	text_copy(suffix, 64, file + 1);
+	if (o->pid == 0) {
+		if (identity_state_dir(dir, 256, geteuid(), own_getenv))
+			return 0;
+		fputs("resil: RESIL_STATE_DIR is too long\n", stderr);
+		return EXIT_FAILED;
+	}
+	uid_t uid;
+	int code = pid_uid(o->pid, &uid);
+	if (code)
+		return code;
+	if (!pid_environ_load(o->pid))
+		return denied(o->pid, "the environment");
+	if (!identity_state_dir(in_root, sizeof in_root, uid, pid_getenv))
+		return EXIT_FAILED;
+	snprintf(dir, 256, "/proc/%d/root%s", (int)o->pid, in_root);
+	return 0;
+}
+
+bool groups_runtime_dir(const struct options *o, char *dir, size_t cap)
+{
+	char in_root[128];
+	uid_t uid;
+	if (o->pid == 0)
+		return identity_runtime_dir(dir, cap, geteuid(), own_getenv);
+	if (pid_uid(o->pid, &uid) || !pid_environ_load(o->pid) || !identity_runtime_dir(in_root, sizeof in_root, uid, pid_getenv))
+		return false;
+	return snprintf(dir, cap, "/proc/%d/root%s", (int)o->pid, in_root) < (int)cap;
+}
+
+/* ---- opening ---- */
+
+static int open_one(struct groups *g, const char *path, bool is_for_change)
+{
+	struct region r = { 0 };
+	int err = region_open(&r, path, false);
+	if ((err == -EPERM || err == -EACCES || err == -EROFS) && !is_for_change)
+		err = region_open(&r, path, true);
+	if (err)
+		return err;
+	struct group *more = realloc(g->at, (g->n + 1) * sizeof *more);
+	if (!more) {
+		region_close(&r);
+		return -ENOMEM;
+	}
+	g->at = more;
+	struct group *new = &g->at[g->n++];
+	new->region = r;
+	snprintf(new->path, sizeof new->path, "%s", path);
+	memcpy(new->name, r.header->group, sizeof new->name);
+	new->name[sizeof new->name - 1] = '\0';
+	return 0;
+}
+
+static bool ends_with(const char *s, const char *suffix)
+{
+	size_t n = strlen(s), m = strlen(suffix);
+	return n > m && strcmp(s + n - m, suffix) == 0;
+}
+
+/* All regions of a directory whose name has the suffix. Files that are no regions are passed over with a remark. */
+static void open_dir(struct groups *g, const char *dir, const char *suffix, bool is_for_change)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	if (!d)
+		return;
+	while ((e = readdir(d)) != NULL) {
+		char path[600];
+		if (e->d_name[0] == '.' || !ends_with(e->d_name, suffix))
+			continue;
+		snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+		int err = strlen(path) < 256 ? open_one(g, path, is_for_change) : -ENAMETOOLONG;
+		if (err && err != -ENOENT)
+			fprintf(stderr, "resil: %s is passed over: %s\n", path,
+				err == -EPROTO ? "not a region of this version" : err == -EPERM ? "not yours" : strerror(-err));
+	}
+	closedir(d);
+}
+
+static void open_all_users(struct groups *g, const char *suffix, bool is_for_change)
+{
+	DIR *d = opendir("/dev/shm");
+	struct dirent *e;
+	struct stat st;
+	char path[300];
+	while (d && (e = readdir(d)) != NULL) {
+		if (strncmp(e->d_name, "resil-", 6) != 0)
+			continue;
+		snprintf(path, sizeof path, "/dev/shm/%s", e->d_name);
+		if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
+			open_dir(g, path, suffix, is_for_change);
+	}
+	if (d)
+		closedir(d);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct group *)a)->name, ((const struct group *)b)->name);
+}
+
+static int lacks_group(const char *dir, const char *suffix, const char *wanted)
+{
+	struct groups all = { 0 };
+	open_dir(&all, dir, suffix, false);
+	fprintf(stderr, "resil: there is no group '%s'", wanted);
+	for (size_t i = 0; i < all.n; i++)
+		fprintf(stderr, "%s%s", i ? ", " : "; there are: ", all.at[i].name);
+	fputc('\n', stderr);
+	groups_close(&all);
+	return EXIT_ABSENT;
+}
+
+int groups_open(struct groups *g, const struct options *o, bool is_for_change)
+{
+	char dir[256], suffix[64], clean[GROUP_MAX + 1], path[512];
+
+	memset(g, 0, sizeof *g);
+	if (o->all_users && geteuid() != 0) {
+		fputs("resil: --all-users is root's\n", stderr);
+		return EXIT_DENIED;
+	}
+	int code = groups_place(o, dir, suffix);
+	if (code)
+		return code;
+	if (o->all_users) {
+		open_all_users(g, suffix, is_for_change);
+	} else if (o->group) {
+		identity_clean_group(clean, o->group);
+		snprintf(path, sizeof path, "%s/%s%s", dir, clean, suffix);
+		int err = strlen(path) < 256 ? open_one(g, path, is_for_change) : -ENAMETOOLONG;
+		if (err == -ENOENT)
+			return lacks_group(dir, suffix, o->group);
+		if (err) {
+			fprintf(stderr, "resil: %s: %s\n", path, err == -EPROTO ? "not a region of this version" : strerror(-err));
+			return err == -EPERM || err == -EACCES ? EXIT_DENIED : EXIT_FAILED;
+		}
+	} else {
+		open_dir(g, dir, suffix, is_for_change);
+	}
+	if (o->all_users && o->group) {
+		size_t kept = 0;
+		identity_clean_group(clean, o->group);
+		for (size_t i = 0; i < g->n; i++) {
+			if (strcmp(g->at[i].name, clean) == 0)
+				g->at[kept++] = g->at[i];
+			else
+				region_close(&g->at[i].region);
+		}
+		g->n = kept;
+		if (kept == 0) {
+			fprintf(stderr, "resil: no user has a group '%s'\n", o->group);
+			return EXIT_ABSENT;
+		}
+	}
+	if (g->n)
+		qsort(g->at, g->n, sizeof *g->at, by_name);
+	return 0;
+}
+
+void groups_close(struct groups *g)
+{
+	for (size_t i = 0; i < g->n; i++)
+		region_close(&g->at[i].region);
+	free(g->at);
+	memset(g, 0, sizeof *g);
+}
+
+int groups_lack(const struct groups *g, const char *destination)
+{
+	char words_at[2048];
+	if (g->n == 0) {
+		fprintf(stderr, "resil: no destination '%s': no guarded program has made a connection yet\n", destination);
+		return EXIT_ABSENT;
+	}
+	for (size_t i = 0; i < g->n; i++) {
+		struct text words = TEXT_ON(words_at);
+		words_at[0] = '\0';
+		nearby_destinations(&words, &g->at[i].region, destination);
+		fprintf(stderr, "resil: no destination '%s' in group %s: %s\n", destination, g->at[i].name, words_at);
+	}
+	return EXIT_ABSENT;
+}

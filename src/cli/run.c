@@ -1,0 +1,236 @@
+/* resil run: checks, sets the environment, becomes the program. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/binary.h"
+#include "cli/settings.h"
+#include "cli/shim.h"
+
+/* ---- the shim ---- */
+
+bool shim_find(char *to, size_t cap)
+{
+	char self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+	if (n > 0) {
+		self[n] = '\0';
+		char *slash = strrchr(self, '/');
+		if (slash && snprintf(to, cap, "%.*s/" SHIM_NAME, (int)(slash - self), self) < (int)cap && access(to, R_OK) == 0)
+			return true;
+	}
+	snprintf(to, cap, "%s/lib/" SHIM_NAME, RESIL_PREFIX);
+	if (access(to, R_OK) == 0)
+		return true;
+	if (n > 0)
+		snprintf(to, cap, "%.*s/" SHIM_NAME " or %s/lib/" SHIM_NAME, (int)(strrchr(self, '/') - self), self, RESIL_PREFIX);
+	return false;
+}
+
+bool shim_is_in(const char *list)
+{
+	for (const char *p = list; p && *p;) {
+		size_t n = strcspn(p, ": \t\n"), m = sizeof SHIM_NAME - 1;
+		if (n >= m && memcmp(p + n - m, SHIM_NAME, m) == 0 && (n == m || p[n - m - 1] == '/'))
+			return true;
+		p += n;
+		p += *p != '\0';
+	}
+	return false;
+}
+
+/* The shim first, then what was there, without another copy of the shim. */
+static bool preload(const char *shim)
+{
+	const char *old = getenv("LD_PRELOAD");
+	size_t cap = strlen(shim) + (old ? strlen(old) : 0) + 2;
+	char *list = malloc(cap);
+	if (!list)
+		return false;
+	struct text t = { .at = list, .cap = cap };
+	text_str(&t, shim);
+	for (const char *p = old; p && *p;) {
+		size_t n = strcspn(p, ": \t\n");
+		char one[PATH_MAX];
+		if (n > 0 && n < sizeof one) {
+			memcpy(one, p, n);
+			one[n] = '\0';
+			if (!shim_is_in(one)) {
+				text_char(&t, ':');
+				text_str(&t, one);
+			}
+		}
+		p += n;
+		p += *p != '\0';
+	}
+	bool is_set = setenv("LD_PRELOAD", list, 1) == 0;
+	free(list);
+	return is_set;
+}
+
+/* ---- options ---- */
+
+struct plan {
+	const char *config, *group;
+	char *set;
+	bool is_required, is_verbose;
+};
+
+/* -s KEY=VALUE, onto what RESIL_SET has: later ones win. */
+static bool add_setting(struct plan *p, const char *setting)
+{
+	const char *old = p->set ? p->set : getenv("RESIL_SET");
+	char *all;
+	if (asprintf(&all, "%s%s%s", old ? old : "", old && old[0] ? ";" : "", setting) < 0)
+		return false;
+	free(p->set);
+	p->set = all;
+	return true;
+}
+
+static int wrong(const struct verb *verb, const char *what, const char *value)
+{
+	usage_error(verb, what, value);
+	return RUN_FAILED;
+}
+
+/* Fills the plan. -1: go on; else the exit code. */
+static int read_options(const struct verb *verb, int argc, char **argv, struct plan *p)
+{
+	static const struct option longs[] = {
+		{ "config", required_argument, NULL, 'c' }, { "group", required_argument, NULL, 'g' }, { "set", required_argument, NULL, 's' },
+		{ "require", no_argument, NULL, 'r' }, { "verbose", no_argument, NULL, 'v' }, { "help", no_argument, NULL, 'h' }, { 0 },
+	};
+	int option;
+
+	while ((option = getopt_long(argc, argv, "+c:g:s:vh", longs, NULL)) != -1) {
+		switch (option) {
+		case 'c':
+			p->config = optarg;
+			break;
+		case 'g':
+			if (!optarg[0])
+				return wrong(verb, "%s", "a group has a name");
+			p->group = optarg;
+			break;
+		case 's':
+			if (!strchr(optarg, '=') || strchr(optarg, ';'))
+				return wrong(verb, "'%s' is not KEY=VALUE", optarg);
+			if (!add_setting(p, optarg))
+				return RUN_FAILED;
+			break;
+		case 'r':
+			p->is_required = true;
+			break;
+		case 'v':
+			p->is_verbose = true;
+			break;
+		case 'h':
+			verb_print_help(verb, stdout);
+			return EXIT_DONE;
+		default:
+			fprintf(stderr, "Try 'resil help run'.\n");
+			return RUN_FAILED;
+		}
+	}
+	return optind < argc ? -1 : wrong(verb, "%s", "a program to run is due");
+}
+
+/* ---- checks ---- */
+
+static bool configuration_is_right(const struct plan *p)
+{
+	struct settings s;
+	if (!settings_load(&s, p->config, p->set ? p->set : getenv("RESIL_SET"))) {
+		fputs("resil run: no memory for the configuration\n", stderr);
+		return false;
+	}
+	bool is_right = s.faults == 0;
+	settings_print_errors(&s);
+	settings_free(&s);
+	return is_right;
+}
+
+/* -1: it can be started; else the exit code. */
+static int check_program(const struct plan *p, const char *command)
+{
+	static struct binary b;
+	binary_look(&b, command);
+	switch (b.reach) {
+	case BINARY_REACHED:
+		return -1;
+	case BINARY_UNREACHED:
+		fprintf(stderr, "resil run: %s\n", b.why);
+		return p->is_required ? RUN_CANNOT : -1;
+	case BINARY_ABSENT:
+		fprintf(stderr, "resil run: %s\n", b.why);
+		return RUN_ABSENT;
+	default:
+		fprintf(stderr, "resil run: %s\n", b.why);
+		return RUN_CANNOT;
+	}
+}
+
+static bool set_environment(const struct plan *p)
+{
+	char absolute[PATH_MAX];
+	bool is_set = true;
+	/* The program may change its directory before the shim reads the file again. */
+	if (p->config)
+		is_set &= setenv("RESIL_CONF", realpath(p->config, absolute) ? absolute : p->config, 1) == 0;
+	if (p->group)
+		is_set &= setenv("RESIL_GROUP", p->group, 1) == 0;
+	if (p->set)
+		is_set &= setenv("RESIL_SET", p->set, 1) == 0;
+	if (p->is_verbose)
+		is_set &= setenv("RESIL_LOG", "stderr", 1) == 0;
+	return is_set;
+}
+
+static int run_run(const struct verb *verb, int argc, char **argv)
+{
+	char shim[PATH_MAX];
+	struct plan p = { 0 };
+
+	int code = read_options(verb, argc, argv, &p);
+	if (code >= 0)
+		return code;
+	char **command = argv + optind;
+	if (!configuration_is_right(&p))
+		return RUN_FAILED;
+	if (!shim_find(shim, sizeof shim)) {
+		fprintf(stderr, "resil run: the shim is not found at %s\n", shim);
+		return RUN_FAILED;
+	}
+	code = check_program(&p, command[0]);
+	if (code >= 0)
+		return code;
+	if (!set_environment(&p) || !preload(shim)) {
+		fputs("resil run: no memory for the environment\n", stderr);
+		return RUN_FAILED;
+	}
+	execvp(command[0], command);
+	int err = errno;
+	fprintf(stderr, "resil run: %s: %s\n", command[0], strerror(err));
+	return err == ENOENT ? RUN_ABSENT : RUN_CANNOT;
+}
+
+const struct verb verb_run = {
+	.name = "run", .arguments = "[-c FILE] [-g GROUP] [-s KEY=VALUE]... [--require] [-v] [--] PROGRAM [ARGUMENT]...",
+	.summary = "runs a program under the shim",
+	.help = "Checks the configuration and whether the shim can reach the program, then becomes the program, with LD_PRELOAD set.\n\n"
+		"Options:\n"
+		"  -c, --config FILE    this configuration (RESIL_CONF)\n"
+		"  -g, --group GROUP    shares its circuits with this group (RESIL_GROUP; default: by the program's name)\n"
+		"  -s, --set KEY=VALUE  overrides a value of [defaults] (RESIL_SET); may repeat\n"
+		"      --require        does not start a program that the shim cannot reach (126)\n"
+		"  -v, --verbose        the shim logs to stderr (RESIL_LOG=stderr)\n\n"
+		"Example:\n  resil run -s connect_timeout=300ms curl http://api.internal/\n\n"
+		"Exit codes: the program's own; 125 resil failed or the configuration has faults, 126 the program cannot be run,\n"
+		"127 it is not found.\n",
+	.run = run_run,
+};

@@ -1,0 +1,19 @@
+/* The configuration as the verbs read it: which file, what it says, faults on stderr. */
+#ifndef RESIL_CLI_SETTINGS_H
+#define RESIL_CLI_SETTINGS_H
+
+#include "policy/config.h"
+
+struct settings {
+	struct config *config;
+	int faults;
+	char path[4096];         /* "" when none is read */
+	char *errors;            /* lines */
+	bool is_cut;
+};
+/* file: -c, null: the contract's places. set: null: RESIL_SET is not looked at. False: no memory. */
+bool settings_load(struct settings *s, const char *file, const char *set);
+void settings_print_errors(const struct settings *s);
+void settings_free(struct settings *s);
+
+#endif

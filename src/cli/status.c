@@ -1,0 +1,285 @@
+/* resil status, resil members, resil metrics: what the regions hold. */
+#include "cli/cli.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "core/member.h"
+#include "core/registry.h"
+
+struct status {
+	struct options o;
+	const char *destination;
+	bool wants_exit_code;
+	size_t shown, open;
+};
+
+/* Calls of members that were killed are in flight no more. Needs a region that may be written; others keep what they had. */
+static void freshen(struct groups *g)
+{
+	for (size_t i = 0; i < g->n; i++)
+		if (!g->at[i].region.is_read_only)
+			member_reap_dead(&g->at[i].region);
+}
+
+static bool is_wanted(const struct status *s, const struct circuit_view *v)
+{
+	return !s->destination || strcmp(s->destination, v->name) == 0;
+}
+
+static void status_row(struct table *t, const char *group, const struct circuit_view *v)
+{
+	char state[32], retry[24] = "-", calls[24], rate[16] = "-", p50[24], p99[24], in_flight[16], rejected[24];
+	bool has_latency = v->max_us > 0 || v->p99_us > 0;
+
+	state_text(state, sizeof state, v);
+	if (v->state == BREAKER_OPEN && v->mode != BREAKER_FORCED_OPEN && v->mode != BREAKER_FORCED_CLOSED)
+		us_text(retry, sizeof retry, (uint64_t)v->retry_after_ms * 1000, true);
+	if (v->state == BREAKER_OPEN && v->retry_after_ms == 0 && retry[0] != '-')
+		snprintf(retry, sizeof retry, "due");
+	snprintf(calls, sizeof calls, "%llu", (unsigned long long)render_total_calls(v));
+	if (v->recent_calls)
+		snprintf(rate, sizeof rate, "%u.%02u%%", render_rate_hundredths(v) / 100, render_rate_hundredths(v) % 100);
+	us_text(p50, sizeof p50, v->p50_us, has_latency);
+	us_text(p99, sizeof p99, v->p99_us, has_latency);
+	snprintf(in_flight, sizeof in_flight, "%u", v->in_flight);
+	snprintf(rejected, sizeof rejected, "%llu", (unsigned long long)v->rejected);
+	const char *cells[] = { group, v->name, state, retry, calls, rate, p50, p99, in_flight, rejected };
+	table_row(t, group ? cells : cells + 1);
+}
+
+static void status_table(struct status *s, const struct groups *g, int64_t now_ns)
+{
+	static const char *const headers[] = { "GROUP", "DEST", "STATE", "RETRY", "CALLS", "ERR%", "P50", "P99", "INFLIGHT", "REJECTED" };
+	bool has_groups = g->n > 1;
+	struct table *t = has_groups ? table_new(headers, 10) : table_new(headers + 1, 9);
+	struct circuit_view v;
+
+	table_style(t, has_groups ? 2 : 1, has_groups ? 0x3f8 : 0x1fc);
+	for (size_t i = 0; i < g->n; i++) {
+		const struct region *r = &g->at[i].region;
+		for (int d = registry_next(r, 0); d >= 0; d = registry_next(r, (uint32_t)d + 1)) {
+			circuit_view(r, (uint32_t)d, now_ns, &v);
+			if (!is_wanted(s, &v))
+				continue;
+			s->shown++;
+			s->open += view_is_open(&v);
+			status_row(t, has_groups ? g->at[i].name : NULL, &v);
+		}
+	}
+	if (s->shown)
+		table_print(t);
+}
+
+static void status_json(struct status *s, const struct groups *g, int64_t now_ns)
+{
+	static char buffer[65536];
+	struct circuit_view v;
+
+	fputs("{\"groups\":[", stdout);
+	for (size_t i = 0; i < g->n; i++) {
+		const struct region *r = &g->at[i].region;
+		struct text t = TEXT_ON(buffer);
+		text_fmt(&t, "%s{\"group\":", i ? "," : "");
+		text_json(&t, g->at[i].name);
+		text_str(&t, ",\"destinations\":[");
+		fputs(buffer, stdout);
+		const char *comma = "";
+		for (int d = registry_next(r, 0); d >= 0; d = registry_next(r, (uint32_t)d + 1)) {
+			circuit_view(r, (uint32_t)d, now_ns, &v);
+			if (!is_wanted(s, &v))
+				continue;
+			s->shown++;
+			s->open += view_is_open(&v);
+			t = TEXT_ON(buffer);
+			render_view(&t, &v);
+			printf("%s%s", comma, buffer);
+			comma = ",";
+		}
+		fputs("]}", stdout);
+	}
+	fputs("]}\n", stdout);
+}
+
+static int run_status(const struct verb *verb, int argc, char **argv)
+{
+	static const struct option longs[] = { OPTIONS_LONG, { "exit-code", no_argument, NULL, 'x' }, { 0 } };
+	struct status s = { 0 };
+	struct groups g;
+	int option;
+
+	while ((option = getopt_long(argc, argv, OPTIONS_SHORT, longs, NULL)) != -1) {
+		if (option == 'x') {
+			s.wants_exit_code = true;
+			continue;
+		}
+		int code = options_take(verb, &s.o, option);
+		if (code >= 0)
+			return code;
+	}
+	if (argc - optind > 1)
+		return usage_error(verb, "one destination at a time, not also '%s'", argv[optind + 1]);
+	s.destination = optind < argc ? argv[optind] : NULL;
+	int code = groups_open(&g, &s.o, false);
+	if (code)
+		return code;
+	freshen(&g);
+	(s.o.is_json ? status_json : status_table)(&s, &g, clock_now_ns());
+	for (size_t i = 0; i < g.n; i++)
+		if (atomic_load(&g.at[i].region.header->is_off))
+			fprintf(stderr, "resil: group %s is off: its calls pass unguarded; 'resil on -g %s' undoes it\n", g.at[i].name, g.at[i].name);
+	if (s.shown == 0 && s.destination)
+		code = groups_lack(&g, s.destination);
+	else if (s.shown == 0 && !s.o.is_json)
+		fputs("resil: nothing there yet: no guarded program has made a connection\n", stderr);
+	if (s.wants_exit_code)
+		code = s.shown == 0 ? EXIT_ABSENT : s.open ? EXIT_FAILED : EXIT_DONE;
+	groups_close(&g);
+	return code;
+}
+
+const struct verb verb_status = {
+	.name = "status", .arguments = "[DEST] [-g GROUP] [-p PID] [--all-users] [--json] [--exit-code]",
+	.summary = "one row a destination: state, calls, errors, latency",
+	.help = "Shows each destination's circuit. It reads the shared state itself: no guarded process need be alive.\n"
+		"RETRY is the time to the next probe; ERR% counts the last 100 calls; P50 and P99 are latencies.\n\n"
+		"Options:\n" OPTIONS_HELP
+		"      --exit-code     0 when all circuits are closed, 1 when some are not, 3 when nothing is there\n\n"
+		"Example:\n  resil status api.internal:443 --exit-code || echo down\n\n"
+		"Exit codes: 0 done, 2 wrong usage, 3 no such destination or group, 4 not permitted.\n",
+	.run = run_status,
+};
+
+/* ---- members ---- */
+
+static void members_group_json(struct text *t, const void *ctx)
+{
+	const struct group *g = ctx;
+	text_str(t, "{\"group\":");
+	text_json(t, g->name);
+	text_str(t, ",\"members\":");
+	render_members(t, &g->region, clock_now_ns());
+	text_char(t, '}');
+}
+
+static void members_table(const struct groups *g)
+{
+	static const char *const headers[] = { "GROUP", "PID", "EXE", "SINCE", "CONNECTIONS", "SERVES" };
+	struct table *t = g->n > 1 ? table_new(headers, 6) : table_new(headers + 1, 5);
+	int64_t now_ns = clock_now_ns();
+	size_t shown = 0;
+
+	for (size_t i = 0; i < g->n; i++) {
+		const struct region *r = &g->at[i].region;
+		uint64_t owner = atomic_load(&r->header->control_owner);
+		for (unsigned m = 0; m < REGION_MEMBERS; m++) {
+			uint64_t id = atomic_load(&r->members[m].id);
+			char pid[16], exe[33] = "", since[40], connections[16];
+			if (id == 0 || !member_is_alive(id))
+				continue;
+			struct text when = TEXT_ON(since);
+			text_time(&when, clock_wall_ns() - (now_ns - atomic_load(&r->members[m].since_ns)));
+			memcpy(exe, r->members[m].exe, 32);
+			snprintf(pid, sizeof pid, "%d", (int)member_pid(id));
+			snprintf(connections, sizeof connections, "%u", atomic_load(&r->members[m].connections));
+			const char *cells[] = { g->at[i].name, pid, exe, since, connections, id == owner ? "yes" : "-" };
+			table_row(t, g->n > 1 ? cells : cells + 1);
+			shown++;
+		}
+	}
+	if (shown)
+		table_print(t);
+	else
+		fputs("resil: no member is alive\n", stderr);
+}
+
+/* Options alone, and the groups they ask for. -1: go on. */
+static int open_by_options(const struct verb *verb, int argc, char **argv, struct options *o, struct groups *g)
+{
+	static const struct option longs[] = { OPTIONS_LONG, { 0 } };
+	int option;
+	while ((option = getopt_long(argc, argv, OPTIONS_SHORT, longs, NULL)) != -1) {
+		int code = options_take(verb, o, option);
+		if (code >= 0)
+			return code;
+	}
+	if (optind < argc)
+		return usage_error(verb, "'%s' is too much", argv[optind]);
+	int code = groups_open(g, o, false);
+	return code ? code : -1;
+}
+
+static int run_members(const struct verb *verb, int argc, char **argv)
+{
+	struct options o = { 0 };
+	struct groups g;
+	int code = open_by_options(verb, argc, argv, &o, &g);
+	if (code >= 0)
+		return code;
+	if (o.is_json) {
+		fputs("{\"groups\":[", stdout);
+		for (size_t i = 0; i < g.n; i++) {
+			fputs(i ? "," : "", stdout);
+			print_rendered(members_group_json, &g.at[i]);
+		}
+		fputs("]}\n", stdout);
+	} else {
+		members_table(&g);
+	}
+	groups_close(&g);
+	return EXIT_DONE;
+}
+
+const struct verb verb_members = {
+	.name = "members", .arguments = "[-g GROUP] [-p PID] [--all-users] [--json]", .summary = "the living processes of each group",
+	.help = "Lists the processes that share a group's circuits, since when, and how many guarded connections each has open.\n"
+		"SERVES tells which of them answers on the group's unix socket.\n\n"
+		"Options:\n" OPTIONS_HELP "\nExample:\n  resil members -g curl\n\n"
+		"Exit codes: 0 done, 2 wrong usage, 3 no such group, 4 not permitted.\n",
+	.run = run_members,
+};
+
+/* ---- metrics ---- */
+
+struct metrics_of {
+	const struct region **regions;
+	unsigned n;
+};
+
+static void metrics_text(struct text *t, const void *ctx)
+{
+	const struct metrics_of *m = ctx;
+	render_metrics(t, m->regions, m->n, clock_now_ns());
+}
+
+static int run_metrics(const struct verb *verb, int argc, char **argv)
+{
+	struct options o = { 0 };
+	struct groups g;
+	int code = open_by_options(verb, argc, argv, &o, &g);
+	if (code >= 0)
+		return code;
+	if (o.is_json || o.all_users) {
+		groups_close(&g);
+		return usage_error(verb, "%s", o.is_json ? "metrics are Prometheus text; 'resil status --json' has the same as JSON" :
+							   "users may have groups of one name, whose series would collide; run it once a user");
+	}
+	static const struct region *regions[4096];
+	struct metrics_of m = { .regions = regions };
+	for (size_t i = 0; i < g.n && m.n < sizeof regions / sizeof regions[0]; i++)
+		regions[m.n++] = &g.at[i].region;
+	freshen(&g);
+	print_rendered(metrics_text, &m);
+	groups_close(&g);
+	return EXIT_DONE;
+}
+
+const struct verb verb_metrics = {
+	.name = "metrics", .arguments = "[-g GROUP] [-p PID]", .summary = "Prometheus text of all groups",
+	.help = "Prints the metrics of your groups in Prometheus' text format, from the shared state itself.\n\n"
+		"Options:\n  -g, --group GROUP   this group only (default: all of yours)\n"
+		"  -p, --pid PID       as that process sees it\n\n"
+		"Example:\n  resil metrics > /var/lib/node_exporter/resil.prom\n\n"
+		"Exit codes: 0 done, 2 wrong usage, 3 no such group, 4 not permitted.\n",
+	.run = run_metrics,
+};

@@ -1,0 +1,295 @@
+/* resil which: the rule, the breaker and the effective values for a destination. */
+#include "cli/cli.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/settings.h"
+#include "control/params.h"
+#include "core/registry.h"
+
+struct place {
+	struct addr addr;
+	char name[256];          /* lower case, no trailing dot; "" for a literal */
+	char shown[300];         /* the destination as the key `origin` has it */
+	bool is_unresolved;
+};
+
+/* HOST:PORT, IP:PORT, [v6]:PORT, unix:/path. Null when it is understood; else what is wrong. */
+static const char *read_place(const char *text, struct place *p)
+{
+	char host[256];
+	uint64_t port = 0;
+
+	memset(p, 0, sizeof *p);
+	if (strncmp(text, "unix:", 5) == 0) {
+		size_t n = strlen(text + 5);
+		if (n == 0 || n > sizeof p->addr.path)
+			return "a socket's path has 1 to 108 bytes";
+		p->addr.family = ADDR_UNIX;
+		p->addr.unix_len = (uint8_t)n;
+		memcpy(p->addr.path, text + 5, n);
+		snprintf(p->shown, sizeof p->shown, "%s", text);
+		return NULL;
+	}
+	const char *colon = strrchr(text, ':');
+	if (!colon || colon == text || (text[0] == '[' && colon[-1] != ']'))
+		return "a port is due, as in api.internal:443 or [fd00::1]:443";
+	if (!params_u64(colon + 1, &port) || port == 0 || port > 65535)
+		return "a port is a number from 1 to 65535";
+	size_t n = (size_t)(colon - text);
+	if (text[0] != '[' && memchr(text, ':', n))
+		return "an IPv6 address stands in brackets, as in [fd00::1]:443";
+	if (n >= sizeof host)
+		return "a host has at most 255 bytes";
+	memcpy(host, text, n);
+	host[n] = '\0';
+	if (addr_from_literal(&p->addr, host)) {
+		p->addr.port = (uint16_t)port;
+		struct text t = TEXT_ON(p->shown);
+		addr_text(&t, &p->addr);
+		return NULL;
+	}
+	if (text[0] == '[')
+		return "what is in the brackets is no IPv6 address";
+	while (n > 1 && host[n - 1] == '.')
+		host[--n] = '\0';
+	for (size_t i = 0; i <= n; i++)
+		p->name[i] = (char)(host[i] >= 'A' && host[i] <= 'Z' ? host[i] | 0x20 : host[i]);
+	p->addr.family = ADDR_INET;
+	p->addr.port = (uint16_t)port;
+	snprintf(p->shown, sizeof p->shown, "%s:%u", p->name, (unsigned)port);
+	return NULL;
+}
+
+/* A rule by address can only fit a name that resolves. */
+static void resolve(struct place *p)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found = NULL;
+	uint16_t port = p->addr.port;
+
+	if (p->name[0] == '\0' || p->addr.family != ADDR_INET)
+		return;
+	p->is_unresolved = getaddrinfo(p->name, NULL, &hints, &found) != 0 || !addr_from_sockaddr(&p->addr, found->ai_addr, found->ai_addrlen);
+	p->addr.family = ADDR_INET;
+	p->addr.port = port;
+	if (found)
+		freeaddrinfo(found);
+}
+
+static void breaker_name(char *to, size_t cap, const struct place *p, const struct policy *policy)
+{
+	struct text t = { .at = to, .cap = cap };
+	if (policy->key == POLICY_KEY_SECTION && policy->section[0])
+		text_str(&t, policy->section);
+	else if (policy->key == POLICY_KEY_ADDRESS && !p->is_unresolved)
+		addr_text(&t, &p->addr);
+	else
+		text_str(&t, p->shown);
+}
+
+struct seen {
+	char state[32];
+	char group[65];
+};
+
+/* The breaker's state, from the first group that has it and is not closed, else from any. */
+static bool look_up(const struct groups *g, const char *name, struct seen *seen, struct circuit_view *v)
+{
+	bool is_found = false;
+	for (size_t i = 0; i < g->n; i++) {
+		struct circuit_view one;
+		int index = registry_find(&g->at[i].region, name);
+		if (index < 0)
+			continue;
+		circuit_view(&g->at[i].region, (uint32_t)index, clock_now_ns(), &one);
+		if (is_found && !view_is_open(&one))
+			continue;
+		is_found = true;
+		*v = one;
+		state_text(seen->state, sizeof seen->state, &one);
+		memcpy(seen->group, g->at[i].name, sizeof seen->group);
+		if (view_is_open(&one))
+			break;
+	}
+	return is_found;
+}
+
+static void print_values(struct table *t, const struct config *c, const struct policy *policy)
+{
+	static const char *const names[] = {
+#define X(name, text, type, field, initial, min, max, sentence) text,
+		POLICY_KEYS(X)
+#undef X
+	};
+	char value_at[512], origin_at[1024];
+	for (int key = 0; key < KEY_COUNT; key++) {
+		struct text value = TEXT_ON(value_at), origin = TEXT_ON(origin_at);
+		config_value_text(&value, policy, (enum config_key)key);
+		config_origin_text(&origin, c, policy, (enum config_key)key);
+		const char *cells[] = { names[key], value_at, origin_at };
+		table_row(t, cells);
+	}
+}
+
+struct finding {
+	const struct config *config;
+	const struct policy *policy;
+	const char *pattern;
+	const struct place *place;
+	char breaker[300];
+	bool has_state;
+	struct seen seen;
+};
+
+static void rule_origin(char *to, size_t cap, const struct finding *f)
+{
+	if (f->policy->section[0])
+		snprintf(to, cap, "%s:%u", config_file(f->config), f->policy->line);
+	else
+		snprintf(to, cap, "%s", config_file(f->config)[0] ? config_file(f->config) : "built-in");
+}
+
+static void print_table(const struct finding *f)
+{
+	static const char *const headers[] = { "WHAT", "VALUE", "ORIGIN" };
+	char rule[96], origin[4200];
+	struct table *t = table_new(headers, 3);
+
+	rule_origin(origin, sizeof origin, f);
+	snprintf(rule, sizeof rule, f->policy->section[0] ? "[destination %s]" : "[defaults]%s", f->policy->section);
+	const char *const rows[][3] = {
+		{ "destination", f->place->shown, f->place->is_unresolved ? "does not resolve here" : "-" },
+		{ "rule", rule, origin },
+		{ "pattern", f->pattern[0] ? f->pattern : "-", f->pattern[0] ? origin : "-" },
+		{ "breaker name", f->breaker, "-" },
+		{ "state", f->has_state ? f->seen.state : "not used yet", f->has_state ? f->seen.group : "-" },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+		table_row(t, rows[i]);
+	print_values(t, f->config, f->policy);
+	table_print(t);
+}
+
+static void json_finding(struct text *t, const void *ctx)
+{
+	const struct finding *f = ctx;
+	char origin[4200];
+
+	rule_origin(origin, sizeof origin, f);
+	text_str(t, "{\"destination\":");
+	text_json(t, f->place->shown);
+	text_str(t, ",\"rule\":");
+	text_json(t, f->policy->section[0] ? f->policy->section : "defaults");
+	text_str(t, ",\"rule_origin\":");
+	text_json(t, origin);
+	text_str(t, ",\"pattern\":");
+	text_json(t, f->pattern);
+	text_str(t, ",\"breaker\":");
+	text_json(t, f->breaker);
+	text_str(t, ",\"state\":");
+	if (f->has_state)
+		text_json(t, f->seen.state);
+	else
+		text_str(t, "null");
+	text_str(t, ",\"group\":");
+	if (f->has_state)
+		text_json(t, f->seen.group);
+	else
+		text_str(t, "null");
+	text_str(t, ",\"values\":");
+	render_policy_values(t, f->config, f->policy);
+	text_str(t, "}\n");
+}
+
+static int show(const struct options *o, const struct settings *s, const struct place *p, const char *exe)
+{
+	struct target target = { .addr = &p->addr, .name = p->name[0] ? p->name : NULL, .exe = exe };
+	struct finding f = { .config = s->config, .place = p, .pattern = "" };
+	struct groups g = { 0 };
+	struct circuit_view v;
+
+	f.policy = config_match(s->config, &target, &f.pattern);
+	if (!f.policy) {
+		if (o->is_json) {
+			char at[2048];
+			struct text t = TEXT_ON(at);
+			text_str(&t, "{\"destination\":");
+			text_json(&t, p->shown);
+			text_str(&t, ",\"rule\":null}");
+			puts(at);
+		} else {
+			printf("%s is not guarded: no match names it\n", p->shown);
+		}
+		return EXIT_DONE;
+	}
+	if (!f.pattern)
+		f.pattern = "";
+	breaker_name(f.breaker, sizeof f.breaker, p, f.policy);
+	int code = groups_open(&g, o, false);
+	if (code && o->group)
+		return code;
+	f.has_state = code == 0 && look_up(&g, f.breaker, &f.seen, &v);
+	if (o->is_json)
+		print_rendered(json_finding, &f);
+	else
+		print_table(&f);
+	groups_close(&g);
+	return EXIT_DONE;
+}
+
+static int run_which(const struct verb *verb, int argc, char **argv)
+{
+	static const struct option longs[] = { OPTIONS_LONG, { "config", required_argument, NULL, 'c' }, { "exe", required_argument, NULL, 'e' }, { 0 } };
+	struct options o = { 0 };
+	const char *file = NULL, *exe = "", *wrong;
+	struct settings s;
+	struct place p;
+	int option;
+
+	while ((option = getopt_long(argc, argv, OPTIONS_SHORT "c:e:", longs, NULL)) != -1) {
+		if (option == 'c') {
+			file = optarg;
+			continue;
+		}
+		if (option == 'e') {
+			exe = optarg;
+			continue;
+		}
+		int code = options_take(verb, &o, option);
+		if (code >= 0)
+			return code;
+	}
+	if (argc - optind != 1)
+		return usage_error(verb, "one destination is due, as in api.internal:443");
+	wrong = read_place(argv[optind], &p);
+	if (wrong)
+		return usage_error(verb, "'%s': %s", argv[optind], wrong);
+	if (!settings_load(&s, file, own_getenv("RESIL_SET"))) {
+		fputs("resil: no memory for the configuration\n", stderr);
+		return EXIT_FAILED;
+	}
+	if (s.faults) {
+		settings_print_errors(&s);
+		fputs("resil: the configuration has faults: with it the shim only observes\n", stderr);
+	}
+	resolve(&p);
+	int code = show(&o, &s, &p, exe);
+	if (code == EXIT_DONE && s.faults)
+		code = EXIT_USAGE;
+	settings_free(&s);
+	return code;
+}
+
+const struct verb verb_which = {
+	.name = "which", .arguments = "HOST:PORT [-c FILE] [-e EXE] [-g GROUP] [--json]", .summary = "which rule and values hold for a destination, and where each was set",
+	.help = "Tells which section fits (the first in file order), by which pattern, what its breaker is called, its state where a\n"
+		"group has used it, and each effective value with its origin. HOST:PORT, IP:PORT, [v6]:PORT or unix:/path.\n\n"
+		"Options:\n  -c, --config FILE   this configuration (default: the one a program started here would have)\n"
+		"  -e, --exe NAME      as this executable, for rules with exe:NAME\n" OPTIONS_HELP
+		"\nExample:\n  resil which api.internal:443\n\nExit codes: 0 done, 2 wrong usage or configuration, 3 no such group.\n",
+	.run = run_which,
+};

@@ -1,0 +1,200 @@
+/* Prometheus text format 0.0.4, one table row a metric. A family's HELP and TYPE come once and all its series together, over all regions. Only what is
+ * counted today is listed: a metric that is always 0 would be taken for health. Called by the socket's thread and by the command. */
+#include "control/render.h"
+
+#include <string.h>
+
+#include "core/registry.h"
+
+/* Upper bounds of the histogram's buckets, in us, and as the format writes them (seconds). */
+static const struct {
+	uint64_t us;
+	const char *seconds;
+} buckets[] = {
+	{ 500, "0.0005" },   { 1000, "0.001" },  { 2500, "0.0025" },  { 5000, "0.005" },  { 10000, "0.01" },  { 25000, "0.025" },
+	{ 50000, "0.05" },   { 100000, "0.1" },  { 250000, "0.25" },  { 500000, "0.5" },  { 1000000, "1" },   { 2500000, "2.5" },
+	{ 5000000, "5" },    { 10000000, "10" }, { 30000000, "30" },  { 60000000, "60" },
+};
+
+struct series {
+	struct text *t;
+	const char *metric;
+	const struct region *r;
+	uint32_t index;
+	const struct circuit_view *v;
+};
+
+static void label_value(struct text *t, const char *s, size_t cap)
+{
+	size_t n = strnlen(s, cap);
+	text_char(t, '"');
+	for (size_t i = 0; i < n; i++) {
+		if (s[i] == '\n')
+			text_str(t, "\\n");
+		else if (s[i] == '"' || s[i] == '\\')
+			text_fmt(t, "\\%c", s[i]);
+		else if ((unsigned char)s[i] < 0x80)
+			text_char(t, s[i]);
+		else
+			text_char(t, '?'); /* labels must be UTF-8; names are ASCII unless the region is damaged */
+	}
+	text_char(t, '"');
+}
+
+static void series_head(const struct series *s, const char *suffix)
+{
+	text_fmt(s->t, "%s%s{group=", s->metric, suffix);
+	label_value(s->t, s->r->header->group, sizeof s->r->header->group);
+	text_str(s->t, ",destination=");
+	label_value(s->t, s->v->name, sizeof s->v->name);
+}
+
+static void series_value(const struct series *s, uint64_t value)
+{
+	text_str(s->t, "} ");
+	text_u64(s->t, value);
+	text_char(s->t, '\n');
+}
+
+static void plain(const struct series *s, uint64_t value)
+{
+	series_head(s, "");
+	series_value(s, value);
+}
+
+static void labelled(const struct series *s, const char *label, const char *label_text, uint64_t value)
+{
+	series_head(s, "");
+	text_fmt(s->t, ",%s=\"%s\"", label, label_text);
+	series_value(s, value);
+}
+
+static void put_state(const struct series *s)
+{
+	plain(s, s->v->state == BREAKER_CLOSED ? 0 : s->v->state == BREAKER_HALF_OPEN ? 1 : 2);
+}
+
+static void put_mode(const struct series *s)
+{
+	plain(s, (uint64_t)s->v->mode);
+}
+
+static void put_calls(const struct series *s)
+{
+	labelled(s, "outcome", "success", s->v->success);
+	labelled(s, "outcome", "failure", s->v->failure);
+	labelled(s, "outcome", "neutral", s->v->neutral);
+	labelled(s, "outcome", "circuit_open", s->v->rejected);
+}
+
+static void put_failures(const struct series *s)
+{
+	for (int k = 0; k < FAILURE_KIND_COUNT; k++)
+		if (s->v->kinds[k])
+			labelled(s, "kind", failure_name((enum failure_kind)k), s->v->kinds[k]);
+}
+
+static void put_duration(const struct series *s)
+{
+	const struct latency *l = &s->r->destinations[s->index].latency;
+	uint64_t total = latency_total(l), sum_us = atomic_load_explicit(&l->sum_us, memory_order_relaxed), below = 0;
+
+	/* Records arrive while we count: each bucket stays between its neighbours, and +Inf equals _count, as the format asks. */
+	for (size_t i = 0; i < sizeof buckets / sizeof buckets[0]; i++) {
+		uint64_t n = latency_count_until(l, buckets[i].us);
+		below = n < below ? below : n > total ? total : n;
+		series_head(s, "_bucket");
+		text_fmt(s->t, ",le=\"%s\"", buckets[i].seconds);
+		series_value(s, below);
+	}
+	series_head(s, "_bucket");
+	text_str(s->t, ",le=\"+Inf\"");
+	series_value(s, total);
+	series_head(s, "_sum");
+	text_fmt(s->t, "} %llu.", (unsigned long long)(sum_us / 1000000));
+	text_padded(s->t, sum_us % 1000000, 6);
+	text_char(s->t, '\n');
+	series_head(s, "_count");
+	series_value(s, total);
+}
+
+static void put_in_flight(const struct series *s)
+{
+	plain(s, s->v->in_flight);
+}
+
+static void put_transitions(const struct series *s)
+{
+	for (int from = 0; from < 3; from++) {
+		for (int to = 0; to < 3; to++) {
+			if (from == to)
+				continue;
+			series_head(s, "");
+			text_fmt(s->t, ",from=\"%s\",to=\"%s\"", breaker_state_name((enum breaker_state)from), breaker_state_name((enum breaker_state)to));
+			series_value(s, s->v->transitions[from][to]);
+		}
+	}
+}
+
+static void put_probes(const struct series *s)
+{
+	static const char *const results[5] = { "success", "failure", "neutral", "expired", "owner_died" };
+	for (int i = 0; i < 5; i++)
+		labelled(s, "result", results[i], s->v->probe_results[i]);
+}
+
+static void put_stale(const struct series *s)
+{
+	plain(s, s->v->stale);
+}
+
+static void put_deadlines(const struct series *s)
+{
+	labelled(s, "phase", "connect", s->v->kinds[FAILURE_CONNECT_TIMEOUT]);
+}
+
+static const struct {
+	const char *name, *type, *help;
+	void (*put)(const struct series *s);
+} families[] = {
+	{ "resil_circuit_state", "gauge", "State of the circuit: 0 closed, 1 half-open, 2 open.", put_state },
+	{ "resil_circuit_mode", "gauge", "Mode of the circuit: 0 auto, 1 forced open, 2 forced closed, 3 observe.", put_mode },
+	{ "resil_calls_total", "counter", "Calls by outcome.", put_calls },
+	{ "resil_failures_total", "counter", "Failed calls by kind.", put_failures },
+	{ "resil_call_duration_seconds", "histogram", "Duration of calls that were let through.", put_duration },
+	{ "resil_in_flight", "gauge", "Calls in flight.", put_in_flight },
+	{ "resil_circuit_transitions_total", "counter", "State changes of the circuit.", put_transitions },
+	{ "resil_probes_total", "counter", "Half-open probes by result.", put_probes },
+	{ "resil_stale_results_total", "counter", "Verdicts of calls begun before the last state change: they changed nothing.", put_stale },
+	{ "resil_deadline_exceeded_total", "counter", "Limits that ran out, by phase of the call.", put_deadlines },
+};
+
+static void family_head(struct text *t, const char *name, const char *type, const char *help)
+{
+	text_fmt(t, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+void render_metrics(struct text *t, const struct region *const *regions, unsigned count, int64_t now_ns)
+{
+	struct circuit_view v;
+
+	for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
+		family_head(t, families[f].name, families[f].type, families[f].help);
+		for (unsigned g = 0; g < count; g++) {
+			const struct region *r = regions[g];
+			for (int i = registry_next(r, 0); i >= 0; i = registry_next(r, (uint32_t)i + 1)) {
+				circuit_view(r, (uint32_t)i, now_ns, &v);
+				struct series s = { .t = t, .metric = families[f].name, .r = r, .index = (uint32_t)i, .v = &v };
+				families[f].put(&s);
+			}
+		}
+	}
+	family_head(t, "resil_config_generation", "gauge", "Reloads of the configuration that the group was told of.");
+	for (unsigned g = 0; g < count; g++) {
+		text_str(t, "resil_config_generation{group=");
+		label_value(t, regions[g]->header->group, sizeof regions[g]->header->group);
+		text_fmt(t, "} %u\n", atomic_load_explicit(&regions[g]->header->reload_seq, memory_order_relaxed));
+	}
+	family_head(t, "resil_build_info", "gauge", "Always 1; the version is in the label.");
+	text_fmt(t, "resil_build_info{version=\"%s\",layout=\"%u\"} 1\n", RESIL_VERSION, (unsigned)REGION_LAYOUT);
+}

@@ -1,0 +1,445 @@
+/* See circuit.h. Called by the engine for every guarded call, on any thread, in signal handlers too, and by the control socket and the
+ * command for forcing and resetting. Every loop is bounded, every value read from the region is checked: it may hold anything (E10).
+ *
+ * Order of a probe's end (B5): verdict first, slot after. The other way round another call could take the slot and begin under a circuit that is
+ * about to open. Order of its beginning: slot first, then the word; the loser of the word looks again and keeps the slot only where the winner
+ * made the same transition, so holding a slot under the present generation is being a probe. */
+#include "core/circuit.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "core/events.h"
+#include "core/lease.h"
+#include "core/member.h"
+#include "core/registry.h"
+#include "core/shared.h"
+
+#define TRIES 1000                        /* looks at a word that others keep changing */
+#define OPEN_AT_MOST_NS (12 * 3600 * NS_PER_S + NS_PER_S)
+#define GENERATION_LOW 0xfffu             /* what a lease keeps of it */
+
+static _Atomic uint64_t seed;
+static _Atomic bool has_seed;
+
+void circuit_set_seed(uint64_t value)
+{
+	atomic_store_explicit(&seed, value, memory_order_relaxed);
+	atomic_store_explicit(&has_seed, true, memory_order_release);
+}
+
+static uint64_t random_for(const struct destination *d, uint64_t word, int64_t now_ns)
+{
+	uint64_t from = atomic_load_explicit(&has_seed, memory_order_acquire) ? atomic_load_explicit(&seed, memory_order_relaxed)
+	                                                                     : (uint64_t)now_ns;
+	uint64_t key = atomic_load_explicit(&d->key_hash, memory_order_relaxed);
+
+	return hash_mix(hash_mix(hash_mix(from) ^ key) ^ breaker_generation(word));
+}
+
+static inline void count(_Atomic uint64_t *counter)
+{
+	atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+static bool swap_word(struct destination *d, uint64_t from, uint64_t to)
+{
+	return atomic_compare_exchange_strong_explicit(&d->breaker, &from, to, memory_order_acq_rel, memory_order_relaxed);
+}
+
+static inline uint64_t load_word(const struct destination *d)
+{
+	return atomic_load_explicit(&d->breaker, memory_order_acquire);
+}
+
+/* After a won transition, by its winner alone (B4): counters, the event, the display fields. Two winners in a row may get here in the
+ * other order; the later event then stays the last one. */
+static __attribute__((noinline, cold)) void publish(struct region *r, uint32_t destination, uint64_t from, uint64_t to, const char *reason,
+	const struct breaker_rules *rules, int64_t now_ns, uint64_t value)
+{
+	struct destination *d = &r->destinations[destination];
+	enum breaker_state a = breaker_state(from), b = breaker_state(to);
+	struct event e;
+
+	memset(&e, 0, sizeof e);
+	e.type = EVENT_TRANSITION;
+	e.from = (uint8_t)a;
+	e.to = (uint8_t)b;
+	e.retry_after_ms = b == BREAKER_OPEN && rules ? (int64_t)breaker_retry_after_ms(to, rules, now_ns / NS_PER_MS) : -1;
+	e.value = (int64_t)value;
+	text_copy(e.reason, sizeof e.reason, reason);
+	registry_name(r, destination, e.destination);
+
+	atomic_store_explicit(&d->recent_from, atomic_load_explicit(&d->recent_next, memory_order_relaxed), memory_order_relaxed);
+	atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed);      /* unused_for_long() counts from here */
+	count(&d->transitions[a][b]);
+	if (b == BREAKER_OPEN)
+		count(&d->opened_total);
+	uint64_t last = events_add(r, &e) << 4 | (uint64_t)a << 2 | (uint64_t)b;
+	uint64_t seen = atomic_load_explicit(&d->last_from_to, memory_order_relaxed);
+	do
+		if (seen >> 4 > last >> 4 && (seen >> 4) - (last >> 4) < REGION_EVENTS)
+			return;
+	while (!atomic_compare_exchange_weak_explicit(&d->last_from_to, &seen, last, memory_order_release, memory_order_relaxed));
+	atomic_store_explicit(&d->last_wall_ns, e.wall_ns, memory_order_relaxed);
+	shared_put_text(d->last_reason, sizeof d->last_reason, reason);
+}
+
+static __attribute__((noinline, cold)) void publish_rejected(struct region *r, uint32_t destination, uint64_t word,
+	const struct breaker_rules *rules, int64_t now_ns)
+{
+	struct event e;
+
+	memset(&e, 0, sizeof e);
+	e.type = EVENT_REJECTED;
+	e.from = e.to = (uint8_t)breaker_state(word);
+	e.retry_after_ms = breaker_retry_after_ms(word, rules, now_ns / NS_PER_MS);
+	e.value = 1;
+	text_copy(e.reason, sizeof e.reason, breaker_mode(word) == BREAKER_FORCED_OPEN ? "forced open by hand" :
+		breaker_state(word) == BREAKER_HALF_OPEN ? "half-open, no free probe" : "open");
+	registry_name(r, destination, e.destination);
+	events_add(r, &e);
+}
+
+static inline enum breaker_decision reject(struct region *r, uint32_t destination, uint64_t word, const struct breaker_rules *rules, int64_t now_ns)
+{
+	struct destination *d = &r->destinations[destination];
+
+	count(&d->rejected);
+	if (atomic_fetch_add_explicit(&d->rejected_run, 1, memory_order_relaxed) == 0)
+		publish_rejected(r, destination, word, rules, now_ns);
+	return BREAKER_REJECT;
+}
+
+/* Ends a run of rejections; its length. */
+static inline uint64_t end_run(struct destination *d)
+{
+	if (atomic_load_explicit(&d->rejected_run, memory_order_relaxed) == 0)
+		return 0;
+	return atomic_exchange_explicit(&d->rejected_run, 0, memory_order_relaxed);
+}
+
+static inline void keep(_Atomic uint32_t *field, uint32_t value)
+{
+	if (atomic_load_explicit(field, memory_order_relaxed) != value)
+		atomic_store_explicit(field, value, memory_order_relaxed);
+}
+
+static enum breaker_decision admit(struct region *r, uint32_t destination, uint64_t word, const struct breaker_rules *rules, int64_t now_ns,
+	struct circuit_token *token)
+{
+	struct destination *d = &r->destinations[destination];
+	uint32_t cap = rules->recovery_max_ms > rules->recovery_ms ? rules->recovery_max_ms : rules->recovery_ms;
+
+	keep(&d->rule_recovery_max_ms, cap);
+	keep(&d->rule_half_open_max, rules->half_open_max_calls);
+	atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed);
+	token->destination = destination;
+	token->generation = breaker_generation(word);
+	token->is_admitted = true;
+	token->begun_ns = now_ns;
+	member_count_call(r, destination, 1);
+	return token->lease >= 0 ? BREAKER_PROBE : BREAKER_ADMIT;
+}
+
+/* A mode that was set `--for` a time, and it is over (B15). Any mode but auto may be. */
+static bool is_mode_over(const struct destination *d, uint64_t word, int64_t now_ns)
+{
+	if (breaker_mode(word) == BREAKER_AUTO)
+		return false;
+	uint64_t until = atomic_load_explicit(&d->mode_until_ms, memory_order_acquire);
+	return until != 0 && (uint64_t)(now_ns / NS_PER_MS) >= until;
+}
+
+static __attribute__((noinline, cold)) void end_mode(struct region *r, uint32_t destination, uint64_t word,
+	const struct breaker_rules *rules, int64_t now_ns)
+{
+	uint64_t next = breaker_set_mode(word, BREAKER_AUTO, now_ns / NS_PER_MS);
+
+	/* Forced modes show as their state, so leaving one moves nothing, but for a damaged word. */
+	if (swap_word(&r->destinations[destination], word, next) && breaker_state(word) != breaker_state(next))
+		publish(r, destination, word, next, "the time of the forced mode is over", rules, now_ns, 0);
+}
+
+/* The tick of the word comes round after 37 hours. An open circuit that nobody has asked for longer than any wait lasts is due, whatever
+ * its tick seems to say. */
+static __attribute__((noinline, cold)) uint64_t unused_for_long(struct destination *d, uint64_t word, int64_t now_ns)
+{
+	int64_t used = atomic_load_explicit(&d->last_used_ns, memory_order_relaxed);
+
+	atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed);
+	if (used < now_ns && now_ns - used > OPEN_AT_MOST_NS) {
+		uint64_t due = breaker_expire(word, now_ns / NS_PER_MS);
+		if (due != word && swap_word(d, word, due))
+			return due;
+	}
+	return word;
+}
+
+static void probe_expired(struct region *r, uint32_t destination, uint16_t generation_low, void *ctx);
+
+struct expiry {
+	const struct breaker_rules *rules;
+	int64_t now_ns;
+};
+
+static int take_lease(struct region *r, uint32_t destination, const struct breaker_rules *rules, uint16_t generation, int64_t now_ns, uint64_t *lease)
+{
+	int slot = lease_take(r, destination, rules->half_open_max_calls, generation, now_ns, lease);
+	struct expiry expiry = { rules, now_ns };
+
+	if (slot >= 0 || r->me < 0)
+		return slot;
+	/* Full: the only moment at which anybody asks whether the holders still live (B7). */
+	if (lease_collect(r, destination, rules->probe_timeout_ms, now_ns, probe_expired, &expiry) == 0)
+		return -1;
+	return lease_take(r, destination, rules->half_open_max_calls, generation, now_ns, lease);
+}
+
+static void drop_lease(struct region *r, uint32_t destination, struct circuit_token *token)
+{
+	if (token->lease >= 0)
+		lease_release(r, destination, token->lease, token->lease_word);
+	token->lease = -1;
+}
+
+/* Due or half-open, or the word moved under us. */
+static __attribute__((noinline)) enum breaker_decision admit_slowly(struct region *r, uint32_t destination, const struct breaker_rules *rules,
+	int64_t now_ns, struct circuit_token *token)
+{
+	struct destination *d = &r->destinations[destination];
+	uint64_t word = load_word(d);
+
+	for (int i = 0; i < TRIES; i++, word = load_word(d)) {
+		if (is_mode_over(d, word, now_ns)) {
+			end_mode(r, destination, word, rules, now_ns);
+			continue;
+		}
+		struct breaker_admission a = breaker_admit(word, rules, now_ns / NS_PER_MS);
+		bool is_observed = rules->is_observed || breaker_mode(word) == BREAKER_OBSERVE;
+		uint16_t generation = breaker_generation(a.next);
+
+		/* A slot taken for a generation that is not to be is no slot for this one. */
+		if (token->lease >= 0 && (a.decision != BREAKER_PROBE || token->generation != generation))
+			drop_lease(r, destination, token);
+		if (a.decision == BREAKER_REJECT)
+			return reject(r, destination, word, rules, now_ns);
+		if (a.decision == BREAKER_ADMIT) {
+			if (a.would_reject)
+				count(&d->would_reject);
+			else
+				end_run(d);
+			return admit(r, destination, word, rules, now_ns, token);
+		}
+		if (token->lease < 0) {
+			int slot = take_lease(r, destination, rules, generation, now_ns, &token->lease_word);
+			if (slot < 0) {
+				/* Full, or the holder's expiry has moved the word: only the same word makes it a rejection (B6). */
+				if (load_word(d) != word)
+					continue;
+				if (!is_observed)
+					return reject(r, destination, word, rules, now_ns);
+				count(&d->would_reject);
+				return admit(r, destination, word, rules, now_ns, token);
+			}
+			token->lease = (int8_t)slot;
+			token->generation = generation;
+		}
+		if (a.next == word) {
+			/* Half-open: still so now that we hold the slot? Then nobody can have taken one too many. */
+			if (load_word(d) != word)
+				continue;
+			end_run(d);
+			return admit(r, destination, word, rules, now_ns, token);
+		}
+		if (swap_word(d, word, a.next)) {
+			publish(r, destination, word, a.next, "recovery time over", rules, now_ns, end_run(d));
+			return admit(r, destination, a.next, rules, now_ns, token);
+		}
+	}
+	/* Somebody changes it faster than we can look: damage. A probe needs a slot and we have none that counts, so reject. */
+	drop_lease(r, destination, token);
+	return reject(r, destination, word, rules, now_ns);
+}
+
+enum breaker_decision circuit_admit(struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns,
+	struct circuit_token *token)
+{
+	*token = (struct circuit_token){ .lease = -1 };
+	if (destination >= r->capacity || r->is_read_only)
+		return BREAKER_ADMIT;      /* nothing to guard with: pass */
+	struct destination *d = &r->destinations[destination];
+	uint64_t word = load_word(d);
+	struct breaker_admission a = breaker_admit(word, rules, now_ns / NS_PER_MS);
+
+	if (a.decision == BREAKER_PROBE || a.would_reject || is_mode_over(d, word, now_ns))
+		return admit_slowly(r, destination, rules, now_ns, token);
+	if (a.decision == BREAKER_REJECT) {
+		/* Once a second is enough for last_used, and keeps its line clean in the other processes' caches. */
+		if (now_ns - atomic_load_explicit(&d->last_used_ns, memory_order_relaxed) > NS_PER_S &&
+		    unused_for_long(d, word, now_ns) != word)
+			return admit_slowly(r, destination, rules, now_ns, token);
+		return reject(r, destination, word, rules, now_ns);
+	}
+	end_run(d);
+	return admit(r, destination, word, rules, now_ns, token);
+}
+
+static void explain(char reason[48], uint64_t from, uint64_t to, enum failure_kind kind)
+{
+	struct text t = { .at = reason, .cap = 48 };
+
+	if (breaker_state(from) == BREAKER_CLOSED) {
+		uint32_t streak = breaker_count(from) + 1;
+		if (streak == 1)
+			text_fmt(&t, "1 failure (%s)", failure_name(kind));
+		else if (streak < 100)
+			text_fmt(&t, "%u consecutive failures (last: %s)", streak, failure_name(kind));
+		else      /* the longest kind would not fit */
+			text_fmt(&t, "%u consecutive failures (%s)", streak, failure_name(kind));
+	} else if (breaker_state(to) == BREAKER_OPEN) {
+		text_fmt(&t, "probe failed (%s)", failure_name(kind));
+	} else if (breaker_count(from) == 0) {
+		text_str(&t, "probe succeeded");
+	} else {
+		text_fmt(&t, "%u probes succeeded", breaker_count(from) + 1);
+	}
+}
+
+enum applied { APPLIED, APPLIED_MOVED, APPLIED_STALE };
+
+/* Gives a verdict to the word. */
+static enum applied apply(struct region *r, uint32_t destination, const struct breaker_rules *rules, uint16_t generation, bool is_probe,
+	enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns)
+{
+	struct destination *d = &r->destinations[destination];
+
+	for (int i = 0; i < TRIES; i++) {
+		uint64_t word = load_word(d);
+		struct breaker_settlement s = breaker_settle(word, rules, generation, is_probe, outcome, now_ns / NS_PER_MS,
+			random_for(d, word, now_ns));
+		if (s.is_stale)
+			return APPLIED_STALE;
+		if (s.next == word)
+			return APPLIED;
+		if (!swap_word(d, word, s.next))
+			continue;
+		if (!s.is_transition)
+			return APPLIED;
+		char reason[48];
+		explain(reason, word, s.next, kind);
+		publish(r, destination, word, s.next, reason, rules, now_ns, 0);
+		return APPLIED_MOVED;
+	}
+	return APPLIED;
+}
+
+static void note_recent(struct destination *d, enum breaker_outcome outcome)
+{
+	uint32_t at = atomic_fetch_add_explicit(&d->recent_next, 1, memory_order_relaxed);
+
+	atomic_store_explicit(&d->recent[at % sizeof d->recent], outcome == BREAKER_SUCCESS ? 1 : 2, memory_order_relaxed);
+}
+
+static void note_failure(struct destination *d, enum failure_kind kind)
+{
+	count(&d->failure);
+	if ((unsigned)kind < FAILURE_KIND_COUNT)
+		count(&d->kinds[kind]);
+}
+
+/* A probe without a verdict in time (B7): it has failed, now. Its own verdict, when it comes, is stale and counted as no more than that. */
+static void probe_expired(struct region *r, uint32_t destination, uint16_t generation_low, void *ctx)
+{
+	const struct expiry *expiry = ctx;
+	struct destination *d = &r->destinations[destination];
+	uint16_t generation = breaker_generation(load_word(d));
+
+	note_failure(d, FAILURE_PROBE_TIMEOUT);
+	if ((generation & GENERATION_LOW) == generation_low)
+		apply(r, destination, expiry->rules, generation, true, BREAKER_FAILURE, FAILURE_PROBE_TIMEOUT, expiry->now_ns);
+}
+
+void circuit_settle(struct region *r, struct circuit_token *token, const struct breaker_rules *rules, enum breaker_outcome outcome,
+	enum failure_kind kind, bool counts, int64_t now_ns, int64_t latency_ns)
+{
+	uint32_t destination = token->destination;
+
+	if (!token->is_admitted)
+		return;
+	token->is_admitted = false;
+	if (destination >= r->capacity || r->is_read_only)
+		return;
+	struct destination *d = &r->destinations[destination];
+	bool is_probe = token->lease >= 0;
+	enum breaker_outcome news = outcome == BREAKER_FAILURE && !counts ? BREAKER_NEUTRAL : outcome;
+
+	member_count_call(r, destination, -1);
+	if (is_probe && !lease_is_held(r, destination, token->lease, token->lease_word)) {
+		count(&d->stale);      /* expired: judged already, and one call has one verdict (A1) */
+		return;
+	}
+	if (outcome == BREAKER_SUCCESS)
+		count(&d->success);
+	else if (outcome == BREAKER_FAILURE)
+		note_failure(d, kind);
+	else
+		count(&d->neutral);
+	if (outcome == BREAKER_SUCCESS)
+		atomic_store_explicit(&d->last_success_ns, now_ns, memory_order_relaxed);
+	if (latency_ns >= 0)
+		latency_record(&d->latency, latency_ns);
+
+	enum applied applied = apply(r, destination, rules, token->generation, is_probe, news, kind, now_ns);
+	if (applied == APPLIED_STALE)
+		count(&d->stale);
+	else if (applied == APPLIED && news != BREAKER_NEUTRAL)      /* one that moved it has ended its window (B9) */
+		note_recent(d, news);
+	if (is_probe) {
+		count(&d->probe_results[news == BREAKER_SUCCESS ? PROBE_SUCCESS : news == BREAKER_FAILURE ? PROBE_FAILURE : PROBE_NEUTRAL]);
+		drop_lease(r, destination, token);
+	}
+}
+
+void circuit_set_pending(struct region *r, const struct circuit_token *token, bool is_pending)
+{
+	if (token->is_admitted && token->lease >= 0 && !r->is_read_only)
+		lease_set_pending(r, token->destination, token->lease, token->lease_word, is_pending);
+}
+
+void circuit_force(struct region *r, uint32_t destination, enum breaker_mode mode, uint64_t for_ms, int64_t now_ns)
+{
+	static const char *const reasons[] = { "set to auto by hand", "forced open by hand", "forced closed by hand", "set to observe by hand" };
+
+	if (destination >= r->capacity || r->is_read_only || (unsigned)mode > BREAKER_OBSERVE)
+		return;
+	struct destination *d = &r->destinations[destination];
+	/* The end before the mode, or a mode could be seen with the end of the one before it. Auto has none, and leaves the field
+	 * alone: another `force` may just have set its own. */
+	if (mode != BREAKER_AUTO)
+		atomic_store_explicit(&d->mode_until_ms, for_ms ? (uint64_t)(now_ns / NS_PER_MS) + for_ms : 0, memory_order_release);
+	for (int i = 0; i < TRIES; i++) {
+		uint64_t word = load_word(d), next = breaker_set_mode(word, mode, now_ns / NS_PER_MS);
+		if (next != word && !swap_word(d, word, next))
+			continue;
+		if (breaker_state(word) != breaker_state(next))
+			publish(r, destination, word, next, reasons[mode], NULL, now_ns, 0);
+		return;
+	}
+}
+
+void circuit_reset(struct region *r, uint32_t destination, int64_t now_ns)
+{
+	if (destination >= r->capacity || r->is_read_only)
+		return;
+	struct destination *d = &r->destinations[destination];
+	for (int i = 0; i < TRIES; i++) {
+		uint64_t word = load_word(d), next = breaker_reset(word, now_ns / NS_PER_MS);
+		if (!swap_word(d, word, next))
+			continue;
+		if (breaker_state(word) != breaker_state(next))
+			publish(r, destination, word, next, "reset by hand", NULL, now_ns, 0);
+		return;
+	}
+}

@@ -1,0 +1,109 @@
+/* The picture of a circuit for status, JSON and metrics (circuit.h). Reads only; the region may be mapped read-only, be in use, or hold anything. */
+#include "core/circuit.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "core/events.h"
+#include "core/lease.h"
+#include "core/member.h"
+#include "core/registry.h"
+#include "core/shared.h"
+
+static uint64_t get(const _Atomic uint64_t *counter)
+{
+	return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+/* The word as the next call would find it: a forced mode whose time is over is none (B15). */
+static void view_state(const struct destination *d, int64_t now_ns, struct circuit_view *view)
+{
+	uint64_t word = atomic_load_explicit(&d->breaker, memory_order_acquire), until = get(&d->mode_until_ms);
+	uint64_t now_ms = (uint64_t)(now_ns / NS_PER_MS);
+	struct breaker_rules rules = { .recovery_max_ms = atomic_load_explicit(&d->rule_recovery_max_ms, memory_order_relaxed) };
+
+	if (breaker_mode(word) != BREAKER_AUTO && until != 0 && now_ms >= until)
+		word = breaker_set_mode(word, BREAKER_AUTO, now_ns / NS_PER_MS);
+	view->state = breaker_state(word);
+	view->mode = breaker_mode(word);
+	view->level = breaker_level(word);
+	view->consecutive_failures = view->state == BREAKER_CLOSED ? breaker_count(word) : 0;
+	if (view->mode == BREAKER_FORCED_OPEN && until > now_ms)
+		view->retry_after_ms = until - now_ms < UINT32_MAX ? (uint32_t)(until - now_ms) : UINT32_MAX;
+	else
+		view->retry_after_ms = breaker_retry_after_ms(word, &rules, now_ns / NS_PER_MS);
+	/* The tick has come round (37 hours): see unused_for_long in circuit.c. */
+	if (view->mode != BREAKER_FORCED_OPEN && now_ns - view->last_used_ns > (int64_t)BREAKER_WAIT_MAX_MS * NS_PER_MS + NS_PER_S)
+		view->retry_after_ms = 0;
+}
+
+static void view_recent(const struct destination *d, struct circuit_view *view)
+{
+	uint32_t next = atomic_load_explicit(&d->recent_next, memory_order_relaxed);
+	uint32_t n = next - atomic_load_explicit(&d->recent_from, memory_order_relaxed);
+
+	if (n > REGION_RECENT)
+		n = REGION_RECENT;
+	for (uint32_t i = 1; i <= n; i++) {
+		uint8_t one = atomic_load_explicit(&d->recent[(next - i) % sizeof d->recent], memory_order_relaxed);
+		view->recent_calls += one == 1 || one == 2;
+		view->recent_failures += one == 2;
+	}
+}
+
+/* From its event where that is still in the ring: all of one piece. Else from the fields beside the circuit. */
+static void view_last(const struct region *r, const struct destination *d, struct circuit_view *view)
+{
+	uint64_t last = get(&d->last_from_to);
+	struct event e;
+
+	if (last == 0)
+		return;
+	view->has_last = true;
+	view->last_from = breaker_state(last >> 2 & 3);
+	view->last_to = breaker_state(last & 3);
+	if (events_read(r, last >> 4, &e) && e.type == EVENT_TRANSITION && strcmp(e.destination, view->name) == 0) {
+		memcpy(view->last_reason, e.reason, sizeof view->last_reason);
+		view->last_wall_ns = e.wall_ns;
+		return;
+	}
+	shared_get_text(view->last_reason, d->last_reason, sizeof view->last_reason);
+	view->last_wall_ns = atomic_load_explicit(&d->last_wall_ns, memory_order_relaxed);
+}
+
+void circuit_view(const struct region *r, uint32_t destination, int64_t now_ns, struct circuit_view *view)
+{
+	memset(view, 0, sizeof *view);
+	if (destination >= r->capacity)
+		return;
+	const struct destination *d = &r->destinations[destination];
+
+	registry_name(r, destination, view->name);
+	shared_get_text(view->policy, d->policy, sizeof view->policy);
+	view->last_used_ns = atomic_load_explicit(&d->last_used_ns, memory_order_relaxed);
+	view_state(d, now_ns, view);
+	view->success = get(&d->success);
+	view->failure = get(&d->failure);
+	view->neutral = get(&d->neutral);
+	view->rejected = get(&d->rejected);
+	view->would_reject = get(&d->would_reject);
+	view->stale = get(&d->stale);
+	for (int i = 0; i < FAILURE_KIND_COUNT; i++)
+		view->kinds[i] = get(&d->kinds[i]);
+	for (int i = 0; i < 5; i++)
+		view->probe_results[i] = get(&d->probe_results[i]);
+	for (int i = 0; i < 9; i++)
+		view->transitions[i / 3][i % 3] = get(&d->transitions[i / 3][i % 3]);
+	view->opened_total = get(&d->opened_total);
+	view->in_flight = member_calls_in_flight(r, destination);
+	view_recent(d, view);
+	view->p50_us = latency_quantile_us(&d->latency, 5000);
+	view->p90_us = latency_quantile_us(&d->latency, 9000);
+	view->p99_us = latency_quantile_us(&d->latency, 9900);
+	view->max_us = latency_quantile_us(&d->latency, 10000);
+	view->probes_in_flight = lease_in_flight(r, destination);
+	view->probes_max = atomic_load_explicit(&d->rule_half_open_max, memory_order_relaxed);
+	if (view->probes_max > BREAKER_PROBES_MAX)
+		view->probes_max = BREAKER_PROBES_MAX;
+	view_last(r, d, view);
+}

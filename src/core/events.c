@@ -1,0 +1,109 @@
+/* See events.h. Any process, any thread, signal handlers too; no lock, no system call (both clocks are vDSO). */
+#include "core/events.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/sys.h"
+#include "core/member.h"
+#include "core/shared.h"
+
+#define BODY offsetof(struct event, wall_ns)
+
+_Static_assert(BODY == 16 && sizeof(struct event) % 8 == 0, "seq and check come before the body");
+
+static void (*_Atomic listener)(const struct event *e);
+
+void events_set_listener(void (*fn)(const struct event *e))
+{
+	atomic_store_explicit(&listener, fn, memory_order_release);
+}
+
+static uint64_t check_of(const struct event *e, uint64_t seq)
+{
+	uint64_t h = hash_bytes(HASH_START ^ hash_mix(seq), (const char *)e + BODY, sizeof *e - BODY);
+
+	return hash_mix(h);
+}
+
+/* Zero behind the text: what lay in the caller's buffer is nobody's business, and the check covers it. */
+static void tidy(char *text, size_t n)
+{
+	size_t len = strnlen(text, n - 1);
+
+	memset(text + len, 0, n - len);
+}
+
+uint64_t events_add(struct region *r, struct event *e)
+{
+	if (!r->header || r->is_read_only)
+		return 0;
+	e->wall_ns = clock_wall_ns();
+	e->unused = 0;
+	if (r->me >= 0 && r->me < REGION_MEMBERS) {
+		e->pid = (uint32_t)member_pid(r->my_id);
+		shared_get_text(e->exe, r->members[r->me].exe, sizeof e->exe);
+	} else {
+		e->pid = (uint32_t)sys_getpid();
+		memset(e->exe, 0, sizeof e->exe);
+	}
+	tidy(e->exe, sizeof e->exe);
+	tidy(e->reason, sizeof e->reason);
+	tidy(e->destination, sizeof e->destination);
+
+	uint64_t seq;
+	do
+		seq = atomic_fetch_add_explicit(&r->header->event_seq, 1, memory_order_relaxed) + 1;
+	while (seq == 0);      /* damage only: 0 means "being written" */
+	struct event *slot = &r->events[seq % REGION_EVENTS];
+	uint64_t check = check_of(e, seq);
+
+	atomic_store_explicit(&slot->seq, 0, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);      /* partner: the reader's acquire fence before it reads seq again */
+	shared_put((char *)slot + BODY, (const char *)e + BODY, sizeof *e - BODY);
+	__atomic_store_n(&slot->check, check, __ATOMIC_RELAXED);
+	atomic_store_explicit(&slot->seq, seq, memory_order_release);      /* partner: the reader's first load */
+
+	atomic_store_explicit(&e->seq, seq, memory_order_relaxed);
+	e->check = check;
+	void (*fn)(const struct event *) = atomic_load_explicit(&listener, memory_order_acquire);
+	if (fn)
+		fn(e);
+	return seq;
+}
+
+bool events_read(const struct region *r, uint64_t seq, struct event *e)
+{
+	if (!r->header || seq == 0)
+		return false;
+	const struct event *slot = &r->events[seq % REGION_EVENTS];
+	if (atomic_load_explicit(&slot->seq, memory_order_acquire) != seq)
+		return false;
+	e->check = __atomic_load_n(&slot->check, __ATOMIC_RELAXED);
+	shared_get((char *)e + BODY, (const char *)slot + BODY, sizeof *e - BODY);
+	atomic_thread_fence(memory_order_acquire);
+	if (atomic_load_explicit(&slot->seq, memory_order_relaxed) != seq || e->check != check_of(e, seq))
+		return false;
+	atomic_store_explicit(&e->seq, seq, memory_order_relaxed);
+	/* The check proves no more than that the bytes belong together: bound them all the same (E10). */
+	e->exe[sizeof e->exe - 1] = e->reason[sizeof e->reason - 1] = e->destination[sizeof e->destination - 1] = '\0';
+	return e->type < EVENT_TYPE_COUNT && e->from <= BREAKER_OPEN && e->to <= BREAKER_OPEN;
+}
+
+void events_range(const struct region *r, uint64_t *oldest, uint64_t *newest)
+{
+	*newest = r->header ? atomic_load_explicit(&r->header->event_seq, memory_order_acquire) : 0;
+	*oldest = *newest > REGION_EVENTS ? *newest - REGION_EVENTS + 1 : 1;
+}
+
+const char *event_type_name(enum event_type type)
+{
+	static const char *const names[] = {
+#define X(name, text) [EVENT_##name] = text,
+		EVENT_TYPES(X)
+#undef X
+	};
+
+	return (unsigned)type < EVENT_TYPE_COUNT ? names[type] : "unknown";
+}

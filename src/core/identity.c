@@ -1,0 +1,182 @@
+/* See identity.h. Called from the constructor and by the command: directories, file names, start times. Groups of command lines: identity_group.c. */
+#include "core/identity.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/sys.h"
+#include "base/text.h"
+#include "core/region.h"
+
+#define SOCKET_PATH_MAX 107      /* sun_path, without the NUL */
+
+void identity_clean_group(char group[GROUP_MAX + 1], const char *wanted)
+{
+	struct text t = { .at = group, .cap = GROUP_MAX + 1 };
+	size_t len = strlen(wanted), keep = len <= GROUP_MAX ? len : 47;
+
+	group[0] = '\0';
+	for (size_t i = 0; i < keep; i++) {
+		char c = wanted[i];
+		bool is_plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+		text_char(&t, is_plain ? c : '_');
+	}
+	if (len > GROUP_MAX) {
+		text_char(&t, '-');
+		text_hex64(&t, hash_mix(hash_bytes(HASH_START, wanted, len)));
+	}
+	if (len == 0)
+		text_char(&t, '_');
+}
+
+static bool is_set(const char *value)
+{
+	return value && value[0];
+}
+
+bool identity_state_dir(char *dir, size_t cap, uid_t uid, const char *(*getenv_fn)(const char *))
+{
+	const char *wanted = getenv_fn("RESIL_STATE_DIR");
+	struct text t = { .at = dir, .cap = cap };
+
+	if (is_set(wanted))
+		text_str(&t, wanted);
+	else
+		text_fmt(&t, "/dev/shm/resil-%u", uid);
+	return !t.is_cut;
+}
+
+bool identity_runtime_dir(char *dir, size_t cap, uid_t uid, const char *(*getenv_fn)(const char *))
+{
+	const char *wanted = getenv_fn("RESIL_RUNTIME_DIR"), *xdg = getenv_fn("XDG_RUNTIME_DIR");
+	struct text t = { .at = dir, .cap = cap };
+
+	if (is_set(wanted))
+		text_str(&t, wanted);
+	else if (is_set(xdg))
+		text_fmt(&t, "%s/resil", xdg);
+	else if (uid == 0)
+		text_str(&t, "/run/resil");
+	else
+		text_fmt(&t, "/tmp/resil-%u", uid);
+	return !t.is_cut;
+}
+
+int identity_make_dir(const char *dir)
+{
+	struct stat st;
+	int made = sys_mkdir(dir, 0700);
+
+	if (made < 0 && made != -EEXIST)
+		return made;
+	int err = sys_lstat(dir, &st);
+	if (err < 0)
+		return err;
+	if (!S_ISDIR(st.st_mode) || st.st_uid != sys_geteuid() || (st.st_mode & 077))
+		return -EPERM;
+	/* A umask that takes rights from the owner: only where we made it. */
+	if (made == 0 && (st.st_mode & 0700) != 0700)
+		return (int)SYS3(SYS_fchmodat, AT_FDCWD, dir, 0700);
+	return 0;
+}
+
+static bool hash_namespace(uint64_t *h, pid_t pid, const char *kind)
+{
+	char path[64], link[64];
+	struct text t = TEXT_ON(path);
+
+	if (pid > 0)
+		text_fmt(&t, "/proc/%d/ns/%s", (int)pid, kind);
+	else
+		text_fmt(&t, "/proc/self/ns/%s", kind);
+	ssize_t n = sys_readlink(path, link, sizeof link);
+	if (n <= 0)
+		return false;
+	*h = hash_bytes(*h, link, (size_t)n);
+	return true;
+}
+
+bool identity_region_file(char *file, size_t cap, const char *group, pid_t pid)
+{
+	struct text t = { .at = file, .cap = cap };
+	uint64_t h = HASH_START;
+
+	if (!hash_namespace(&h, pid, "pid") || !hash_namespace(&h, pid, "net"))
+		return false;
+	text_str(&t, group);
+	text_char(&t, '.');
+	text_hex64(&t, hash_mix(h));
+	text_fmt(&t, ".v%d", REGION_LAYOUT);
+	return !t.is_cut;
+}
+
+static bool socket_path(char *path, size_t cap, const char *dir, const char *group, pid_t pid)
+{
+	struct text t = { .at = path, .cap = cap };
+
+	text_fmt(&t, "%s/%s", dir, group);
+	if (pid > 0)
+		text_fmt(&t, ".%d", (int)pid);
+	text_str(&t, ".sock");
+	return !t.is_cut && t.len <= SOCKET_PATH_MAX;
+}
+
+bool identity_socket_path(char *path, size_t cap, const char *dir, const char *group, pid_t pid)
+{
+	char hashed[17];
+	struct text t = TEXT_ON(hashed);
+
+	if (socket_path(path, cap, dir, group, pid))
+		return true;
+	text_hex64(&t, hash_mix(hash_bytes(HASH_START, group, strlen(group))));
+	return socket_path(path, cap, dir, hashed, pid);
+}
+
+/* Skips to field n (from 3, the state) behind the command name; null when the line is shorter. */
+static const char *stat_field(const char *line, int n)
+{
+	const char *p = strrchr(line, ')');      /* a command name may hold spaces and parentheses */
+
+	for (int field = 2; p && field < n; field++) {
+		p = strchr(p, ' ');
+		if (p)
+			p++;
+	}
+	return p;
+}
+
+static uint64_t number_at(const char *p)
+{
+	uint64_t v = 0;
+
+	for (; p && *p >= '0' && *p <= '9'; p++)
+		v = v * 10 + (uint64_t)(*p - '0');
+	return v;
+}
+
+uint64_t identity_start_ticks(pid_t pid, char *state)
+{
+	char path[40], line[1024];
+	struct text t = TEXT_ON(path);
+
+	text_fmt(&t, "/proc/%d/stat", (int)pid);
+	int fd = sys_open(path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return 0;
+	ssize_t n = sys_read(fd, line, sizeof line - 1);
+	sys_close(fd);
+	if (n <= 0)
+		return 0;
+	line[n] = '\0';
+	const char *letter = stat_field(line, 3), *threads = stat_field(line, 20), *start = stat_field(line, 22);
+	if (!letter || !threads || !start)
+		return 0;
+	if (state) {
+		*state = *letter;
+		/* Its first thread has ended (pthread_exit in main) and others go on: the process is no zombie. */
+		if (*letter == 'Z' && number_at(threads) > 1)
+			*state = 'S';
+	}
+	return number_at(start);
+}

@@ -1,0 +1,24 @@
+/* The members of a group: who is in it, whether they live. */
+#ifndef RESIL_CORE_MEMBER_H
+#define RESIL_CORE_MEMBER_H
+
+#include "core/region.h"
+
+/* Takes a record for this process (pid and start_ticks from identity.h); sets r->me and r->my_id. A full table leaves me = -1:
+ * such a process is guarded but never a probe. */
+void member_join(struct region *r, pid_t pid, uint64_t start_ticks, const char *exe, int64_t now_ns);
+void member_leave(struct region *r);
+/* Does the process of this id live? Zombies do not; pid reuse is seen by the start time. Reads /proc/PID/stat (kill(pid, 0) where
+ * /proc is not to be had). */
+bool member_is_alive(uint64_t id);
+pid_t member_pid(uint64_t id);
+/* Frees a dead member's record: its calls in flight become neutral (A5). Idempotent; any process may. */
+void member_reap(struct region *r, uint32_t index, uint64_t id);
+/* Looks at every member and reaps the dead. For the command and the control thread. */
+void member_reap_dead(struct region *r);
+/* This member's calls in flight at a destination, +1 or -1. */
+void member_count_call(struct region *r, uint32_t destination, int by);
+/* Sum over living records; display only. */
+uint32_t member_calls_in_flight(const struct region *r, uint32_t destination);
+
+#endif

@@ -1,0 +1,94 @@
+/* See blocking.h.
+ *
+ * The kernel's timer wheel rounds a wait up by as much as an eighth (SO_SNDTIMEO of 300 ms ended at 326: measured, HZ 250). So the wait is taken in pieces: seven eighths
+ * of what is left, as long as that is more than the wheel resolves finely, and connect called again on the socket goes on waiting.
+ *
+ * With SO_SNDTIMEO set, a signal whose handler has SA_RESTART ends connect with EINTR where without it the kernel would restart (sock_intr_errno). So on EINTR we look whether
+ * the app has any handler without SA_RESTART: if none, we restart as the kernel would have. */
+#include "engine/blocking.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/time.h>
+
+#include "base/clock.h"
+#include "base/real.h"
+#include "base/sys.h"
+
+#define FINE_US 100000    /* below it the wheel is as fine as a tick */
+
+static void set_timeout(int fd, int64_t us)
+{
+	struct timeval tv = { .tv_sec = us / 1000000, .tv_usec = us % 1000000 };
+	sys_setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv);
+}
+
+/* struct sigaction as the kernel has it. */
+struct kernel_sigaction {
+	void (*handler)(int);
+	unsigned long flags;
+	void (*restorer)(void);
+	unsigned long mask;
+};
+
+static bool every_handler_restarts(void)
+{
+	for (int sig = 1; sig <= 64; sig++) {
+		struct kernel_sigaction sa;
+		if (sys_sigaction_get(sig, &sa) != 0 || sa.handler == SIG_DFL || sa.handler == SIG_IGN)
+			continue;
+		/* libc's own two for cancellation and set*id: theirs restart, or unwind */
+		if (sig != 32 && sig != 33 && !(sa.flags & SA_RESTART))
+			return false;
+	}
+	return true;
+}
+
+static int time_out(int fd)
+{
+	static const struct sockaddr nowhere = { .sa_family = AF_UNSPEC };
+	sys_connect(fd, &nowhere, sizeof nowhere);
+	errno = ETIMEDOUT;
+	return -1;
+}
+
+int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t deadline_ns, int64_t app_timeout_us)
+{
+	int64_t now = clock_now_ns();
+	int64_t app_deadline_ns = app_timeout_us > 0 ? now + app_timeout_us * 1000 : INT64_MAX;
+	if (app_deadline_ns <= deadline_ns)
+		return real.connect(fd, to, len);
+	int r, err;
+	bool is_first = true;
+	for (;;) {
+		int64_t left_us = (deadline_ns - now + 999) / 1000;
+		if (left_us <= 0) {
+			r = time_out(fd);
+			err = ETIMEDOUT;
+			break;
+		}
+		set_timeout(fd, left_us > FINE_US ? left_us / 8 * 7 : left_us);
+		r = real.connect(fd, to, len);
+		err = r < 0 ? errno : 0;
+		/* EINPROGRESS on the first, EALREADY on a further one: the piece is over. */
+		bool is_over = r < 0 && (err == EINPROGRESS || (err == EALREADY && !is_first));
+		int64_t then = now;
+		if (is_over || err == EINTR)
+			now = clock_now_ns();
+		if (err == EINTR && every_handler_restarts())
+			is_over = true;
+		/* Back at once although it should block: it does not block (O_NONBLOCK set behind our back). The timer takes it. */
+		if (is_over && err == EINPROGRESS && (now - then) / 1000 < (left_us > FINE_US ? left_us / 8 * 7 : left_us) / 2)
+			break;
+		if (!is_over)
+			break;
+		is_first = false;
+	}
+	/* EISCONN on a further call: connected while we were between two. */
+	if (r < 0 && err == EISCONN && !is_first)
+		r = 0;
+	set_timeout(fd, app_timeout_us);
+	errno = err;
+	return r;
+}

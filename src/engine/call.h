@@ -1,0 +1,52 @@
+/* Calls: what the app experiences as one use of a destination, over one or several addresses of its name (A3). A call is admitted once, its attempts
+ * (connects) ride on that admission, and it is settled once:
+ *
+ *    begin ──> LIVE, attempts in flight ──> success of one: settled
+ *                │ all in flight ended, the last by failure
+ *                ├── no untried address left: settled as that failure
+ *                └── else it waits: a further connect rides on; after a second, or at exit, whoever looks declares the failure
+ *
+ * Private to the process. Records come from a pool without a lock (a tagged free list). One word a call holds what must change together:
+ *    tag 16 | tried 32 | in flight 8 | failed 1 | state 2
+ */
+#ifndef RESIL_ENGINE_CALL_H
+#define RESIL_ENGINE_CALL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/circuit.h"
+#include "engine/guard.h"
+
+#define CALL_NONE UINT32_MAX
+/* A call waits so long for another address of its name before its failure is declared. */
+#define CALL_PATIENCE_NS 1000000000LL
+/* Hanging up on a pending connect sooner is neutral, later a failure (A5). */
+#define CALL_ABANDON_NS 1000000000LL
+
+/* Starts a call for an admitted connect, with one attempt in flight. CALL_NONE when the pool is exhausted (the token stays the caller's). */
+uint32_t call_begin(const struct guard *g, const struct circuit_token *token, int64_t now_ns);
+/* A call under way that this connect continues: same destination and name, an address it has not tried, within a second of its last attempt; this thread's
+ * own first. Counts the attempt. CALL_NONE: none, admit anew. Also declares failures that have waited too long. */
+uint32_t call_ride(const struct guard *g, int64_t now_ns);
+/* The outcome of one attempt, exactly once each. */
+void call_attempt_succeeded(uint32_t call, int64_t now_ns);
+void call_attempt_failed(uint32_t call, enum failure_kind kind, int64_t now_ns);
+/* Local trouble (A6): no news, the name's other addresses may follow. */
+void call_attempt_is_local(uint32_t call, int64_t now_ns);
+/* The app let go of it: no news. */
+void call_attempt_dropped(uint32_t call, int64_t now_ns);
+/* The app hung up on an attempt begun at begun_ns: abandoned or neutral (A5). */
+void call_attempt_abandoned(uint32_t call, int64_t begun_ns, int64_t now_ns);
+/* Is it a probe? Its outcome is worth a system call. */
+bool call_is_probe(uint32_t call);
+/* Declares what waits: at exit and exec all of it, else what has waited over a second. */
+void call_declare(bool all, int64_t now_ns);
+uint32_t call_live_count(void);
+/* In a fork's child: the parent owns the calls in progress. */
+void call_forked(void);
+/* Leaves the event that a connect's limit has passed. Before the attempt is ended. */
+void call_tell_deadline(uint32_t call, int64_t limit_ns);
+
+#endif

@@ -1,0 +1,150 @@
+/* See guard.h. On every guarded connect, any thread.
+ *
+ * The cache is direct-mapped; an entry has a sequence (odd while written) and is used only under the same region, configuration and name. Writers claim by CAS and give
+ * up when another is at it; a writer stopped half-way leaves the entry odd, which is a miss for ever (emptied in a fork's child). */
+#include "engine/guard.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "core/registry.h"
+#include "engine/guest.h"
+#include "policy/names.h"
+#include "policy/policy.h"
+
+#define CACHE 256u
+/* The registry's record of last use and the policy's section change rarely: an entry is looked up anew after this long. */
+#define STALE_NS 1000000000LL
+
+struct cached {
+	_Atomic uint32_t seq;
+	uint32_t generation;           /* of the configuration */
+	struct addr addr;
+	int64_t made_ns;
+	bool is_guarded;
+	struct guard guard;
+};
+
+static struct cached cache[CACHE];
+
+static struct cached *cache_place(const struct addr *a)
+{
+	uint64_t x, y;
+	memcpy(&x, a->ip, 8);
+	memcpy(&y, a->ip + 8, 8);
+	return &cache[(hash_mix(x ^ hash_mix(y ^ a->port ^ ((uint64_t)a->scope << 32)))) % CACHE];
+}
+
+static bool same_addr(const struct addr *a, const struct addr *b)
+{
+	return a->family == b->family && a->port == b->port && a->scope == b->scope &&
+	       memcmp(a->ip, b->ip, sizeof a->ip) == 0;
+}
+
+static bool cache_get(const struct addr *a, const struct guard *key, uint32_t generation, int64_t now_ns, struct guard *g,
+	bool *is_guarded)
+{
+	if (a->family != ADDR_INET)
+		return false;
+	struct cached *e = cache_place(a);
+	uint32_t seq = atomic_load_explicit(&e->seq, memory_order_acquire);
+	if (seq == 0 || (seq & 1) || e->generation != generation || !same_addr(&e->addr, a) || e->guard.name != key->name ||
+	    e->guard.all != key->all || e->guard.bit != key->bit || e->guard.region != key->region || now_ns - e->made_ns > STALE_NS)
+		return false;
+	*g = e->guard;
+	*is_guarded = e->is_guarded;
+	atomic_thread_fence(memory_order_acquire);
+	return atomic_load_explicit(&e->seq, memory_order_relaxed) == seq;
+}
+
+static void cache_put(const struct addr *a, const struct guard *g, uint32_t generation, int64_t now_ns, bool is_guarded)
+{
+	if (a->family != ADDR_INET)
+		return; /* paths are longer than the key that is compared, and rare */
+	struct cached *e = cache_place(a);
+	uint32_t seq = atomic_load_explicit(&e->seq, memory_order_relaxed);
+	if ((seq & 1) || !atomic_compare_exchange_strong_explicit(&e->seq, &seq, seq + 1, memory_order_acquire,
+								  memory_order_relaxed))
+		return;
+	e->generation = generation;
+	e->addr = *a;
+	e->made_ns = now_ns;
+	e->is_guarded = is_guarded;
+	e->guard = *g;
+	atomic_store_explicit(&e->seq, seq + 2, memory_order_release);
+}
+
+/* The circuit's name (CONTRACT, `key`): name:port, ip:port, unix:path, or the section. */
+static bool circuit_name(char *to, size_t cap, const struct policy *p, const struct addr *a, const char *name)
+{
+	struct text t = { .at = to, .cap = cap };
+	to[0] = '\0';
+	if (p->key == POLICY_KEY_SECTION && p->section[0]) {
+		text_str(&t, p->section);
+	} else if (name && p->key == POLICY_KEY_ORIGIN) {
+		text_str(&t, name);
+		text_char(&t, ':');
+		text_u64(&t, a->port);
+	} else {
+		addr_text(&t, a);
+	}
+	return !t.is_cut;
+}
+
+/* The long way: match the policy, find or make the circuit. */
+static bool look_up(const struct config *c, const struct addr *a, const struct name_ref *ref, int64_t now_ns, struct guard *g)
+{
+	char name[NAMES_MAX + 1], circuit[REGION_NAME_MAX + 1];
+	bool has_name = ref && names_text(ref, name);
+	struct target target = { .addr = a, .name = has_name ? name : NULL, .exe = guest_exe() };
+	const struct policy *p = config_match(c, &target, NULL);
+	if (!p)
+		return false;
+	g->rules = p->rules;
+	g->connect_timeout_ns = p->connect_timeout_ns;
+	g->reject_errno = p->reject_errno;
+	g->has_circuit = false;
+	/* With a circuit an address, each address is a call of its own. */
+	g->is_group = has_name && p->key != POLICY_KEY_ADDRESS && (g->all & g->bit) && (g->all & (g->all - 1));
+	if (p->breaker != POLICY_BREAKER_OFF && circuit_name(circuit, sizeof circuit, p, a, has_name ? name : NULL)) {
+		int at = registry_find_or_add(g->region, circuit, p->section, now_ns);
+		g->has_circuit = at >= 0;
+		g->destination = at >= 0 ? (uint32_t)at : 0;
+	}
+	return g->has_circuit || g->connect_timeout_ns > 0;
+}
+
+bool guard_find(const struct addr *a, int64_t now_ns, struct guard *g)
+{
+	struct guard key = { .region = guest_region(now_ns) };
+	if (!key.region || guest_is_bypassed(key.region))
+		return false;
+	guest_follow_reload(key.region);
+	struct name_ref ref;
+	bool has_name = names_find(a, &ref);
+	if (has_name) {
+		key.name = (ref.entry + 1) << 16 ^ ref.version << 1 ^ 1;
+		key.bit = 1u << ref.bit;
+		key.all = ref.current;
+	}
+	uint32_t generation = policy_generation();
+	bool is_guarded;
+	if (cache_get(a, &key, generation, now_ns, g, &is_guarded))
+		return is_guarded;
+	const struct config *c = policy_acquire();
+	if (!c)
+		return false;
+	*g = key;
+	is_guarded = look_up(c, a, has_name ? &ref : NULL, now_ns, g);
+	policy_release(c);
+	cache_put(a, g, generation, now_ns, is_guarded);
+	return is_guarded;
+}
+
+void guard_forked(void)
+{
+	for (uint32_t i = 0; i < CACHE; i++)
+		if (atomic_load(&cache[i].seq) & 1)
+			atomic_store(&cache[i].seq, 0);
+}

@@ -1,0 +1,355 @@
+/* See guest.h. Callers: the constructor, connects of any thread, fork handlers.
+ *
+ * Regions are kept in a short array and never unmapped: calls in progress hold pointers to the one that admitted them. Attaching is claimed by CAS; others wait for
+ * it a moment without a lock (bounded), a signal handler on the claiming thread passes through unguarded. */
+#include "engine/guest.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/errname.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "core/events.h"
+#include "core/member.h"
+#include "policy/policy.h"
+
+#define REGIONS_MAX 8
+#define LOOK_AGAIN_NS NS_PER_S
+
+__thread int guest_vfork_depth;
+bool guest_on;
+
+static struct {
+	char group[GROUP_MAX + 1];
+	char exe[64];
+	char state_dir[200];
+	char runtime_dir[108];
+	bool has_state_dir;
+	enum state_kind state;
+	uint32_t max_destinations;
+} me;
+
+static _Atomic bool is_restricted, is_leaving;
+static struct region regions[REGIONS_MAX];
+static _Atomic int current = -1;              /* index in regions; -1: attach at the next call */
+static _Atomic int attached_count;
+static _Atomic uintptr_t attaching;           /* the thread that attaches (address of a thread-local), 0: nobody */
+static _Atomic int64_t attached_ns, look_again_ns;
+static _Atomic bool is_off_elsewhere;         /* a marker file says so */
+static _Atomic bool must_join;                /* forked: not a member yet */
+static _Atomic uint32_t reload_seen;
+
+static const char *env(const char *name)
+{
+	return getenv(name);
+}
+
+/* The directories depend on the user, and so may change later, when the environment is no longer there (nginx writes its title over it): copies. */
+static const char *const kept_names[] = { "RESIL_STATE_DIR", "RESIL_RUNTIME_DIR", "XDG_RUNTIME_DIR" };
+static char kept_values[3][256];
+
+static void keep_env(void)
+{
+	for (int i = 0; i < 3; i++) {
+		const char *value = getenv(kept_names[i]);
+		text_copy(kept_values[i], sizeof kept_values[i], value ? value : "");
+	}
+}
+
+static const char *kept_env(const char *name)
+{
+	for (int i = 0; i < 3; i++)
+		if (strcmp(name, kept_names[i]) == 0 && kept_values[i][0])
+			return kept_values[i];
+	return NULL;
+}
+
+static void read_exe(char *path, size_t cap)
+{
+	ssize_t n = sys_readlink("/proc/self/exe", path, cap - 1);
+	path[n > 0 ? n : 0] = '\0';
+}
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}
+
+/* Says the configuration's faults on stderr, once per group and file: the region remembers what was said (E8). */
+static void complain(const char *file, const char *errors)
+{
+	uint64_t mark = hash_mix(hash_bytes(hash_bytes(HASH_START, file, strlen(file)), errors, strlen(errors))) | 1;
+	struct region *r = guest_region(clock_now_ns());
+	if (r && r->is_shared && atomic_exchange(&r->header->config_complaint, mark) == mark)
+		return;
+	char buf[4096];
+	struct text t = TEXT_ON(buf);
+	for (const char *line = errors; *line;) {
+		size_t n = strcspn(line, "\n");
+		text_str(&t, "resil: ");
+		text_bytes(&t, line, n);
+		text_char(&t, '\n');
+		line += n + (line[n] == '\n');
+	}
+	text_str(&t, "resil: this configuration is not used: the shim only observes\n");
+	sys_write(2, t.at, t.len);
+}
+
+static void load_config(void)
+{
+	static char file[512], set[4096];
+	char errors[3500];
+	struct text t = TEXT_ON(errors);
+	bool is_optional = true;
+	struct config_source source = { 0 };
+	errors[0] = '\0';
+	if (config_find_file(file, sizeof file, &is_optional, env)) {
+		source.file = file;
+		source.is_optional = is_optional;
+	}
+	const char *asked = env("RESIL_SET");
+	if (asked && *asked) {
+		/* A cut override is a broken one: its last key would be read wrong. */
+		if (!text_copy(set, sizeof set, asked))
+			text_copy(set, sizeof set, "RESIL_SET is longer than 4095 bytes");
+		source.set = set;
+	}
+	int faults = 0;
+	struct config *c = config_load(&source, &t, &faults);
+	if (!c) {
+		guest_on = false;
+		return;
+	}
+	policy_set_source(&source);
+	policy_install(c);
+	const char *log = env("RESIL_LOG");
+	log_set_target(log && *log ? log : config_log(c));
+	me.state = config_state(c);
+	me.max_destinations = config_max_destinations(c);
+	if (config_skips(c, me.exe)) {
+		guest_on = false;
+		return;
+	}
+	if (faults > 0)
+		complain(source.file ? file : "RESIL_SET", errors);
+}
+
+void guest_init(int argc, char **argv)
+{
+	char exe[512];
+	read_exe(exe, sizeof exe);
+	text_copy(me.exe, sizeof me.exe, base_name(exe));
+	const char *group = env("RESIL_GROUP");
+	if (group && *group)
+		identity_clean_group(me.group, group);
+	else
+		identity_group(me.group, exe, argc, argv);
+	uid_t uid = sys_geteuid();
+	keep_env();
+	me.has_state_dir = identity_state_dir(me.state_dir, sizeof me.state_dir, uid, kept_env);
+	identity_runtime_dir(me.runtime_dir, sizeof me.runtime_dir, uid, kept_env);
+	guest_on = true;
+	load_config();
+}
+
+void guest_restrict(void) { atomic_store(&is_restricted, true); }
+bool guest_is_restricted(void) { return atomic_load_explicit(&is_restricted, memory_order_relaxed); }
+void guest_leave(void) { atomic_store(&is_leaving, true); }
+bool guest_is_leaving(void) { return atomic_load_explicit(&is_leaving, memory_order_relaxed); }
+const char *guest_group(void) { return me.group; }
+const char *guest_exe(void) { return me.exe; }
+const char *guest_runtime_dir(void) { return me.runtime_dir; }
+int64_t guest_attached_ns(void) { return atomic_load_explicit(&attached_ns, memory_order_relaxed); }
+
+struct region *guest_region_now(void)
+{
+	int at = atomic_load_explicit(&current, memory_order_acquire);
+	return at < 0 ? NULL : &regions[at];
+}
+
+static void join(struct region *r, int64_t now_ns)
+{
+	pid_t pid = sys_getpid();
+	member_join(r, pid, identity_start_ticks(pid, NULL), me.exe, now_ns);
+}
+
+/* `resil off` leaves a file for those who come later: beside the regions for a user, /run/resil/off for the machine. */
+static void look_for_off_markers(void)
+{
+	char path[256];
+	struct text t = TEXT_ON(path);
+	text_str(&t, me.state_dir);
+	text_str(&t, "/off");
+	atomic_store(&is_off_elsewhere,
+		sys_access("/run/resil/off", F_OK) == 0 || (me.has_state_dir && sys_access(path, F_OK) == 0));
+}
+
+static int attach_into(struct region *r)
+{
+	char file[160];
+	int why = 0;
+	if (me.state == STATE_PRIVATE)
+		return region_attach_private(r, me.group, me.max_destinations);
+	if (!me.has_state_dir || !identity_region_file(file, sizeof file, me.group, 0))
+		why = ENAMETOOLONG;
+	else
+		why = -identity_make_dir(me.state_dir);
+	if (why == 0) {
+		int err = region_attach(r, me.state_dir, file, me.group, me.max_destinations, &why);
+		if (err || r->is_shared)
+			return err;
+	} else if (region_attach_private(r, me.group, me.max_destinations) != 0) {
+		return -ENOMEM;
+	}
+	static bool said;
+	char buf[320];
+	struct text t = TEXT_ON(buf);
+	text_fmt(&t, "no shared state in %s (%s): this process keeps its own", me.state_dir, errname(why));
+	log_once(&said, buf);
+	return 0;
+}
+
+static void attach(int64_t now_ns)
+{
+	int n = atomic_load(&attached_count);
+	if (n >= REGIONS_MAX)
+		return; /* someone removes the file over and over: stay with the last one */
+	struct region *r = &regions[n];
+	memset(r, 0, sizeof *r);
+	r->me = -1;
+	if (attach_into(r) != 0) {
+		atomic_store(&look_again_ns, now_ns + LOOK_AGAIN_NS);
+		return;
+	}
+	join(r, now_ns);
+	atomic_store(&must_join, false);
+	look_for_off_markers();
+	atomic_store(&reload_seen, atomic_load(&r->header->reload_seq));
+	atomic_store(&attached_ns, now_ns);
+	atomic_store(&look_again_ns, now_ns + LOOK_AGAIN_NS);
+	atomic_store(&attached_count, n + 1);
+	struct event e = { .type = EVENT_ATTACH, .retry_after_ms = -1 };
+	text_copy(e.reason, sizeof e.reason, r->is_shared ? "shared" : "private");
+	events_add(r, &e);
+	atomic_store_explicit(&current, n, memory_order_release);
+}
+
+static uintptr_t this_thread(void)
+{
+	return (uintptr_t)&guest_vfork_depth;
+}
+
+/* Runs one of the rare steps on one thread only. Others wait a moment for it; its own signal handlers do not. */
+static bool claim(int64_t now_ns)
+{
+	uintptr_t nobody = 0;
+	if (atomic_compare_exchange_strong(&attaching, &nobody, this_thread()))
+		return true;
+	if (nobody == this_thread())
+		return false;
+	while (atomic_load(&attaching) && clock_now_ns() - now_ns < 20 * NS_PER_MS)
+		sched_yield();
+	return false;
+}
+
+static void release(void)
+{
+	atomic_store(&attaching, 0);
+}
+
+/* Once a second: is the file still the one mapped, was `off` said? */
+static void look_again(struct region *r, int64_t now_ns)
+{
+	int64_t due = atomic_load_explicit(&look_again_ns, memory_order_relaxed);
+	if (now_ns < due || !atomic_compare_exchange_strong(&look_again_ns, &due, now_ns + LOOK_AGAIN_NS))
+		return;
+	look_for_off_markers();
+	if (r->is_shared && !region_is_current(r))
+		atomic_store(&current, -1);
+}
+
+struct region *guest_region(int64_t now_ns)
+{
+	struct region *r = guest_region_now();
+	if (__builtin_expect(r != NULL, 1)) {
+		if (guest_is_restricted() || guest_is_leaving())
+			return r;
+		if (__builtin_expect(atomic_load_explicit(&must_join, memory_order_relaxed), 0) && claim(now_ns)) {
+			if (atomic_exchange(&must_join, false))
+				join(r, now_ns);
+			release();
+		}
+		look_again(r, now_ns);
+		r = guest_region_now();
+		if (r)
+			return r;
+	}
+	if (guest_is_restricted() || guest_is_leaving() ||
+	    (atomic_load(&attached_count) == 0 && now_ns < atomic_load(&look_again_ns)))
+		return NULL;
+	if (claim(now_ns)) {
+		if (!guest_region_now())
+			attach(now_ns);
+		release();
+	}
+	r = guest_region_now();
+	if (!r && atomic_load(&attached_count) > 0 && atomic_load(&attached_count) >= REGIONS_MAX)
+		r = &regions[REGIONS_MAX - 1];
+	return r;
+}
+
+bool guest_is_bypassed(const struct region *r)
+{
+	return atomic_load_explicit(&r->header->is_off, memory_order_relaxed) ||
+	       atomic_load_explicit(&is_off_elsewhere, memory_order_relaxed);
+}
+
+void guest_detach(void)
+{
+	uid_t uid = sys_geteuid();
+	char dir[sizeof me.state_dir];
+	kept_values[2][0] = '\0'; /* XDG_RUNTIME_DIR is the former user's */
+	if (identity_state_dir(dir, sizeof dir, uid, kept_env) && strcmp(dir, me.state_dir) == 0)
+		return; /* RESIL_STATE_DIR, or the same user: its owner check decides at the next look */
+	struct region *r = guest_region_now();
+	if (r)
+		member_leave(r);
+	me.has_state_dir = identity_state_dir(me.state_dir, sizeof me.state_dir, uid, kept_env);
+	identity_runtime_dir(me.runtime_dir, sizeof me.runtime_dir, uid, kept_env);
+	atomic_store(&current, -1);
+}
+
+void guest_forked(void)
+{
+	for (int i = 0; i < atomic_load(&attached_count); i++)
+		regions[i].me = -1;
+	atomic_store(&attaching, 0);
+	atomic_store(&must_join, true);
+}
+
+void guest_follow_reload(struct region *r)
+{
+	uint32_t asked = atomic_load_explicit(&r->header->reload_seq, memory_order_relaxed);
+	uint32_t seen = atomic_load_explicit(&reload_seen, memory_order_relaxed);
+	if (__builtin_expect(asked == seen, 1) || guest_is_restricted())
+		return;
+	if (!atomic_compare_exchange_strong(&reload_seen, &seen, asked))
+		return;
+	char errors[1024];
+	struct text t = TEXT_ON(errors);
+	errors[0] = '\0';
+	int faults = policy_reload(&t);
+	if (faults == 0)
+		return;
+	struct event e = { .type = EVENT_CONFIG_ERROR, .value = faults, .retry_after_ms = -1 };
+	text_copy(e.reason, sizeof e.reason, errors[0] ? errors : "the configuration could not be read again");
+	events_add(r, &e);
+	log_line(errors);
+}

@@ -1,0 +1,110 @@
+/* See process.h.
+ *
+ * A fork is seen twice: by the handlers that libc runs for fork(), and by a page that the kernel wipes in any child with memory of its own (MADV_WIPEONFORK), which also catches
+ * _Fork and raw clone. A vfork child shares our memory, so the page is intact there: guest_vfork_depth tells (hook/jump.S). */
+#include "engine/process.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/ownfd.h"
+#include "base/sys.h"
+#include "core/member.h"
+#include "engine/call.h"
+#include "engine/connect.h"
+#include "engine/guard.h"
+#include "engine/guest.h"
+#include "engine/service.h"
+#include "policy/names.h"
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+/* glibc's; weak because musl, which may load us into its own children, has none (E16). */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso)
+	__attribute__((weak));
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+static _Atomic uint32_t *alive;      /* 1 in the process that made it, 0 in a fork's child */
+static void (*leave_control)(void);
+
+static void reset_in_child(void)
+{
+	if (alive)
+		atomic_store(alive, 1);
+	ownfd_drop_all();
+	guest_forked();
+	call_forked();
+	guard_forked();
+	names_forked();
+	service_forked(connect_forked());
+}
+
+static void before_fork(void)
+{
+	if (guest_is_on())
+		service_pause();
+}
+
+static void in_parent(void)
+{
+	if (guest_is_on())
+		service_resume();
+}
+
+static void in_child(void)
+{
+	if (guest_is_on())
+		reset_in_child();
+}
+
+void process_init(void)
+{
+	void *page = sys_mmap(4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (!sys_is_error(page)) {
+		if (sys_madvise(page, 4096, MADV_WIPEONFORK) == 0) {
+			alive = page;
+			atomic_store(alive, 1);
+		} else {
+			sys_munmap(page, 4096);
+		}
+	}
+	if (__register_atfork)
+		__register_atfork(before_fork, in_parent, in_child, &__dso_handle);
+}
+
+void process_check(void)
+{
+	if (__builtin_expect(alive && atomic_load_explicit(alive, memory_order_relaxed) == 0, 0))
+		reset_in_child();
+}
+
+void process_execs(void)
+{
+	process_check();
+	if (call_live_count() > 0)
+		connect_exiting();
+}
+
+void process_set_leave(void (*leave)(void))
+{
+	leave_control = leave;
+}
+
+void process_exits(void)
+{
+	static _Atomic bool has_left;
+	process_check();
+	if (atomic_exchange(&has_left, true))
+		return;
+	if (call_live_count() > 0)
+		connect_exiting();
+	guest_leave();
+	if (leave_control)
+		leave_control();
+	struct region *r = guest_region_now();
+	if (r)
+		member_leave(r);
+}

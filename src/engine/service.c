@@ -1,0 +1,197 @@
+/* See service.h. Called by connects of any thread and by the fork handlers.
+ *
+ * A worker:   NONE --start--> RUNS --it returned--> DONE --join--> NONE      (CLAIMED while one thread starts or joins it)
+ */
+#include "engine/service.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include "base/clock.h"
+#include "base/oldlibc.h"
+#include "base/sys.h"
+#include "core/identity.h"
+#include "engine/deadline.h"
+#include "engine/guest.h"
+#include "policy/policy.h"
+
+OLDLIBC(pthread_create);
+OLDLIBC(pthread_join);
+OLDLIBC(pthread_sigmask);
+
+enum state { NONE, CLAIMED, RUNS, DONE };
+
+struct worker {
+	const char *name;
+	void (*run)(const _Atomic uint32_t *stop);
+	void (*wake)(void);
+	_Atomic uint32_t state;
+	_Atomic uint32_t stop;
+	_Atomic int64_t not_before_ns;    /* after a failed start, or when it found nothing to do */
+	pthread_t thread;
+};
+
+static struct service_control control;
+static _Atomic int pauses;
+
+static void run_control(const _Atomic uint32_t *stop);
+static void wake_control(void);
+
+static struct worker timer = { .name = "resil-timer", .run = deadline_run, .wake = deadline_wake };
+static struct worker socket_server = { .name = "resil-control", .run = run_control, .wake = wake_control };
+
+void service_set_control(const struct service_control *c)
+{
+	control = *c;
+}
+
+static void wake_control(void)
+{
+	control.wake();
+}
+
+static void run_control(const _Atomic uint32_t *stop)
+{
+	int r = control.run(stop);
+	/* Not needed, or not to be had: look again later, not at each connect. */
+	if (r != 0)
+		atomic_store(&socket_server.not_before_ns, clock_now_ns() + (r > 0 ? 1 : 5) * NS_PER_S);
+}
+
+static void *body(void *arg)
+{
+	struct worker *w = arg;
+	sys_call6(SYS_prctl, PR_SET_NAME, (long)w->name, 0, 0, 0, 0);
+	for (;;) {
+		w->run(&w->stop);
+		atomic_store(&w->state, DONE);
+		/* Armed between its last look and DONE, by someone who saw it running: go on. */
+		uint32_t done = DONE;
+		if (w != &timer || atomic_load(&w->stop) || !deadline_is_any() ||
+		    !atomic_compare_exchange_strong(&w->state, &done, RUNS))
+			return NULL;
+	}
+}
+
+static void join(struct worker *w)
+{
+	int old;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
+	pthread_join(w->thread, NULL);
+	pthread_setcancelstate(old, &old);
+}
+
+/* True when it runs. */
+static bool start(struct worker *w)
+{
+	uint32_t seen = atomic_load(&w->state);
+	if (seen == RUNS)
+		return true;
+	if (seen == CLAIMED || atomic_load(&pauses) || guest_is_restricted() || guest_is_leaving() ||
+	    clock_now_ns() < atomic_load(&w->not_before_ns) || !atomic_compare_exchange_strong(&w->state, &seen, CLAIMED))
+		return false;
+	/* A pause counts itself, then looks at the states; we take the state, then look at the pauses: one of us sees the other. */
+	if (atomic_load(&pauses)) {
+		atomic_store(&w->state, seen);
+		return false;
+	}
+	if (seen == DONE)
+		join(w);
+	sigset_t all, old;
+	sigfillset(&all);
+	atomic_store(&w->stop, 0);
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	/* RUNS before it is there, or its own DONE could come first. */
+	atomic_store(&w->state, RUNS);
+	int failed = pthread_create(&w->thread, NULL, body, w);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (failed) {
+		atomic_store(&w->not_before_ns, clock_now_ns() + NS_PER_S);
+		atomic_store(&w->state, NONE);
+		return false;
+	}
+	return true;
+}
+
+bool service_is_alone(void)
+{
+	struct stat st;
+	/* One link each for . and .., one a thread: our two at most and the leader's remains. */
+	if (sys_stat("/proc/self/task", &st) != 0 || st.st_nlink > 5)
+		return false;
+	char state = '?';
+	identity_start_ticks(sys_getpid(), &state);
+	return state == 'Z';
+}
+
+void service_wake_timer(void)
+{
+	if (atomic_load(&timer.state) == RUNS)
+		deadline_wake();
+	if (atomic_load(&timer.state) != RUNS)
+		start(&timer);
+}
+
+void service_follow(struct region *r, int64_t now_ns)
+{
+	if (atomic_load_explicit(&socket_server.state, memory_order_relaxed) == RUNS || !control.run)
+		return;
+	if (now_ns < atomic_load_explicit(&socket_server.not_before_ns, memory_order_relaxed))
+		return;
+	const struct config *c = policy_acquire();
+	enum control_kind kind = c ? config_control(c) : CONTROL_OFF;
+	policy_release(c);
+	if (kind == CONTROL_OFF || (kind == CONTROL_AUTO && now_ns - guest_attached_ns() < NS_PER_S))
+		return;
+	if (control.should_run(r))
+		start(&socket_server);
+	else
+		atomic_store_explicit(&socket_server.not_before_ns, now_ns + NS_PER_S, memory_order_relaxed);
+}
+
+static void stop(struct worker *w)
+{
+	for (;;) {
+		uint32_t seen = atomic_load(&w->state);
+		if (seen == NONE)
+			return;
+		if (seen == CLAIMED || !atomic_compare_exchange_strong(&w->state, &seen, CLAIMED)) {
+			sched_yield(); /* another thread starts or joins it: a moment */
+			continue;
+		}
+		atomic_store(&w->stop, 1);
+		w->wake();
+		join(w);
+		atomic_store(&w->state, NONE);
+		return;
+	}
+}
+
+void service_pause(void)
+{
+	atomic_fetch_add(&pauses, 1);
+	stop(&timer);
+	stop(&socket_server);
+}
+
+void service_resume(void)
+{
+	if (atomic_fetch_sub(&pauses, 1) == 1 && deadline_is_any())
+		start(&timer);
+}
+
+void service_forked(bool needs_timer)
+{
+	atomic_store(&pauses, 0);
+	atomic_store(&timer.state, NONE);
+	atomic_store(&socket_server.state, NONE);
+	atomic_store(&timer.not_before_ns, 0);
+	atomic_store(&socket_server.not_before_ns, 0);
+	deadline_forked();
+	if (control.forget)
+		control.forget();
+	if (needs_timer && deadline_is_any())
+		start(&timer);
+}

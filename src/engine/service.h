@@ -1,0 +1,34 @@
+/* The threads of the guest: the timer, and the one that serves the unix socket. Only where they are needed, never from a constructor, every signal blocked, joined before fork,
+ * unshare and setns (E5). */
+#ifndef RESIL_ENGINE_SERVICE_H
+#define RESIL_ENGINE_SERVICE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/region.h"
+
+/* The control room, which stands above this one. */
+struct service_control {
+	int (*run)(const _Atomic uint32_t *stop);
+	void (*wake)(void);
+	bool (*should_run)(const struct region *r);
+	void (*forget)(void);
+};
+void service_set_control(const struct service_control *control);
+
+/* Something was armed earlier than the timer's next waking: wakes it, or starts it. */
+void service_wake_timer(void);
+/* On a guarded connect: starts the control thread when it is due (CONTRACT, `control`). A few loads otherwise. */
+void service_follow(struct region *r, int64_t now_ns);
+/* Ends and joins every thread of ours, and lets none start until service_resume(). Nests. */
+void service_pause(void);
+/* Starts again what is needed at once: the timer when something is armed. The socket's thread follows at the next guarded connect. */
+void service_resume(void);
+/* The main thread has left by pthread_exit and no other of the app's is there: our threads must not keep the process. Two system calls at most. */
+bool service_is_alone(void);
+/* In a fork's child: no thread of ours exists here. needs_timer: inherited connects are armed. */
+void service_forked(bool needs_timer);
+
+#endif

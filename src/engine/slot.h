@@ -1,0 +1,88 @@
+/* The descriptor table: a flat array of slots indexed by descriptor, in a lazily backed mapping. An untracked descriptor costs a load and a branch.
+ *
+ *            socket()            connect()                  outcome learnt
+ *   FREE ---------------> SOCKET ----------> CONNECTING ----------------------> CONNECTED
+ *    ^                      ^                    |  |                               |
+ *    |                      +---- it failed -----+  +-- the timer: limit passed --> EXPIRED (answers ETIMEDOUT until close)
+ *    +--- close, dup2 onto it, reuse ------------------------------------------------+
+ *
+ * The state changes by compare-and-swap, together with a generation that moves with each new life of the number. Whoever wins the change out of CONNECTING
+ * gives the verdict, so there is one. A number closed behind our back (fclose inside libc, raw system calls) is recognised by its SO_COOKIE before anything
+ * is answered or ended in its name (C7).
+ */
+#ifndef RESIL_ENGINE_SLOT_H
+#define RESIL_ENGINE_SLOT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum slot_state { SLOT_FREE, SLOT_SOCKET, SLOT_CONNECTING, SLOT_CONNECTED, SLOT_EXPIRED };
+
+/* What is known of the socket, in slot.traits. */
+enum slot_trait {
+	TRAIT_NONBLOCKING = 1 << 0,
+	TRAIT_UNIX = 1 << 1,
+	TRAIT_EARLY = 1 << 2,     /* TCP_FASTOPEN_CONNECT: connect and the first send say nothing of the peer */
+	TRAIT_TWIN = 1 << 3,      /* dup'd while connecting: another number leads to the same socket */
+	TRAIT_TOLD = 1 << 4,      /* the app has learnt of the expiry by connect or SO_ERROR */
+	TRAIT_COUNTED = 1 << 5,   /* counted in the member's open connections */
+};
+
+struct slot {
+	_Atomic uint64_t word;             /* state (low 8) | generation (high 32); any thread, CAS */
+	_Atomic uint64_t cookie;           /* SO_COOKIE of the socket in CONNECTING and EXPIRED; 0: not read */
+	_Atomic int64_t deadline_ns;       /* connect's limit; 0: none. Written before the slot is armed */
+	_Atomic int64_t begun_ns;          /* when its connect began */
+	_Atomic int64_t send_timeout_us;   /* the app's own SO_SNDTIMEO, 0: none */
+	_Atomic uint32_t call;             /* index + 1 of its call while CONNECTING; 0: none. Taken by exchange by the verdict's giver */
+	_Atomic uint32_t traits;
+	_Atomic uint32_t next_armed;       /* deadline.c's list: index + 1 */
+	_Atomic uint32_t is_listed;        /* in that list */
+	uint64_t unused;
+};
+_Static_assert(sizeof(struct slot) == 64, "a slot is a cache line");
+
+extern struct slot *slot_table;
+extern uint32_t slot_count;        /* 0 until the first socket: then every descriptor is untracked */
+
+static inline enum slot_state slot_state_of(uint64_t word)
+{
+	return (enum slot_state)(word & 0xff);
+}
+
+static inline uint64_t slot_word(const struct slot *s)
+{
+	return atomic_load_explicit(&s->word, memory_order_acquire);
+}
+
+/* The slot of a descriptor, or null when it is beyond the table (or there is none). */
+static inline struct slot *slot_at(int fd)
+{
+	return (uint32_t)fd < slot_count ? &slot_table[fd] : (struct slot *)0;
+}
+
+/* The slot when an I/O hook has something to do with it: a connect whose outcome is not known, or an expired one. */
+static inline struct slot *slot_watched(int fd)
+{
+	struct slot *s = slot_at(fd);
+	if (__builtin_expect(!s, 0))
+		return s;
+	uint64_t state = atomic_load_explicit(&s->word, memory_order_relaxed) & 0xff;
+	return state == SLOT_CONNECTING || state == SLOT_EXPIRED ? s : (struct slot *)0;
+}
+
+/* Makes the table; false when there is no memory for one. Sized by the hard limit of descriptors, our own ceiling and RLIMIT_AS. */
+bool slot_table_make(void);
+/* Changes the state when the word is still `seen`; generation: +1 when is_new_life. */
+bool slot_change(struct slot *s, uint64_t seen, enum slot_state to, bool is_new_life);
+/* Highest descriptor ever tracked, for scans at exit and fork. */
+int slot_highest(void);
+/* A new life of the number as a socket with these traits, or untracked (is_socket false). The caller has settled what was there. */
+void slot_begin(int fd, bool is_socket, uint32_t traits);
+/* Reads SO_COOKIE; 0 when it is no socket. One system call. */
+uint64_t slot_read_cookie(int fd);
+/* Is the socket at fd still the slot's? Reads the cookie. */
+bool slot_is_same(const struct slot *s, int fd);
+
+#endif

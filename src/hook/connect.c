@@ -1,0 +1,105 @@
+/* Taken: what makes, starts and asks about connections. Any thread, signal handlers, before main, after exit began. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/time.h>
+
+#include "base/real.h"
+#include "engine/connect.h"
+#include "engine/guest.h"
+#include "engine/process.h"
+#include "hook/export.h"
+
+#ifndef TCP_FASTOPEN_CONNECT
+#define TCP_FASTOPEN_CONNECT 30
+#endif
+
+/* A number that libc just gave out: what was known of it is over (E12: its close may have been a raw system call). */
+static void is_new(int fd, bool is_guardable, uint32_t traits)
+{
+	connect_closing(fd);
+	if (is_guardable && slot_table_make())
+		slot_begin(fd, true, traits);
+}
+
+EXPORT int socket(int domain, int type, int protocol)
+{
+	int fd = real.socket(domain, type, protocol);
+	if (fd < 0 || !guest_is_on())
+		return fd;
+	bool is_stream = (type & 0xf) == SOCK_STREAM;
+	bool is_tcp = (domain == AF_INET || domain == AF_INET6) && (protocol == 0 || protocol == IPPROTO_TCP || protocol == 262);
+	uint32_t traits = (domain == AF_UNIX ? TRAIT_UNIX : 0u) | (type & SOCK_NONBLOCK ? TRAIT_NONBLOCKING : 0u);
+	is_new(fd, is_stream && (is_tcp || domain == AF_UNIX), traits);
+	return fd;
+}
+
+EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	int got = real.accept(fd, addr, len);
+	if (got >= 0 && guest_is_on())
+		is_new(got, false, 0);
+	return got;
+}
+
+EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	int got = real.accept4(fd, addr, len, flags);
+	if (got >= 0 && guest_is_on())
+		is_new(got, false, 0);
+	return got;
+}
+
+EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	if (!guest_is_on())
+		return real.connect(fd, addr, len);
+	return connect_guarded(fd, addr, len);
+}
+ALIAS(connect, __connect);
+
+EXPORT int shutdown(int fd, int how)
+{
+	int r = real.shutdown(fd, how);
+	/* On a pending connect SHUT_RDWR gives it up; on anything else it says nothing to us. */
+	struct slot *s = slot_watched(fd);
+	if (s && r == 0 && how == SHUT_RDWR && guest_is_on() && slot_state_of(slot_word(s)) == SLOT_CONNECTING)
+		connect_cancelled(fd);
+	return r;
+}
+
+EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
+{
+	int r = real.getsockopt(fd, level, name, value, len);
+	struct slot *s = level == SOL_SOCKET && name == SO_ERROR ? slot_watched(fd) : NULL;
+	if (!s || r != 0 || *len < sizeof(int) || !guest_is_on())
+		return r;
+	int saved = errno, err;
+	memcpy(&err, value, sizeof err);
+	err = connect_so_error(s, fd, err);
+	memcpy(value, &err, sizeof err);
+	errno = saved;
+	return r;
+}
+
+EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+	int r = real.setsockopt(fd, level, name, value, len);
+	struct slot *s = slot_at(fd);
+	if (r != 0 || !s || slot_state_of(slot_word(s)) == SLOT_FREE || !guest_is_on())
+		return r;
+	if (level == SOL_SOCKET && name == SO_SNDTIMEO && len >= sizeof(struct timeval)) {
+		struct timeval tv;
+		memcpy(&tv, value, sizeof tv);
+		atomic_store(&s->send_timeout_us, (int64_t)tv.tv_sec * 1000000 + tv.tv_usec);
+	} else if (level == IPPROTO_TCP && name == TCP_FASTOPEN_CONNECT && len >= sizeof(int)) {
+		int on;
+		memcpy(&on, value, sizeof on);
+		if (on)
+			atomic_fetch_or(&s->traits, TRAIT_EARLY);
+		else
+			atomic_fetch_and(&s->traits, ~(uint32_t)TRAIT_EARLY);
+	}
+	return r;
+}

@@ -1,0 +1,96 @@
+/* Taken: look-ups. They pass through; their results teach which name an address belongs to (policy/names.h). */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/real.h"
+#include "engine/guest.h"
+#include "hook/export.h"
+#include "policy/names.h"
+
+/* Adds an address once; a look-up without a socket type gives each three times. */
+static unsigned add(struct addr *list, unsigned n, const struct addr *a)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (addr_same_host(&list[i], a))
+			return n;
+	if (n < NAMES_ADDRESSES)
+		list[n++] = *a;
+	return n;
+}
+
+static void learn_addrinfo(const char *node, const struct addrinfo *res)
+{
+	struct addr list[NAMES_ADDRESSES], a;
+	unsigned n = 0;
+	int saved = errno;
+	for (; res; res = res->ai_next)
+		if (addr_from_sockaddr(&a, res->ai_addr, res->ai_addrlen) && a.family == ADDR_INET)
+			n = add(list, n, &a);
+	names_learn(node, list, n, clock_now_ns());
+	errno = saved;
+}
+
+EXPORT int getaddrinfo(const char *restrict node, const char *restrict service, const struct addrinfo *restrict hints,
+	struct addrinfo **restrict res)
+{
+	int r = real.getaddrinfo(node, service, hints, res);
+	if (r == 0 && node && res && guest_is_on() && !(hints && hints->ai_flags & (AI_PASSIVE | AI_NUMERICHOST)))
+		learn_addrinfo(node, *res);
+	return r;
+}
+
+static void learn_hostent(const char *name, const struct hostent *h)
+{
+	struct addr list[NAMES_ADDRESSES], a;
+	unsigned n = 0;
+	if (!h || !name || !guest_is_on())
+		return;
+	int saved = errno;
+	for (char **p = h->h_addr_list; *p; p++) {
+		struct sockaddr_storage sa = { 0 };
+		sa.ss_family = (sa_family_t)h->h_addrtype;
+		if (h->h_addrtype == AF_INET && h->h_length == 4)
+			memcpy(&((struct sockaddr_in *)&sa)->sin_addr, *p, 4);
+		else if (h->h_addrtype == AF_INET6 && h->h_length == 16)
+			memcpy(&((struct sockaddr_in6 *)&sa)->sin6_addr, *p, 16);
+		if (addr_from_sockaddr(&a, (struct sockaddr *)&sa, sizeof sa) && a.family == ADDR_INET)
+			n = add(list, n, &a);
+	}
+	names_learn(name, list, n, clock_now_ns());
+	errno = saved;
+}
+
+EXPORT struct hostent *gethostbyname(const char *name)
+{
+	struct hostent *h = real.gethostbyname(name);
+	learn_hostent(name, h);
+	return h;
+}
+
+EXPORT struct hostent *gethostbyname2(const char *name, int family)
+{
+	struct hostent *h = real.gethostbyname2(name, family);
+	learn_hostent(name, h);
+	return h;
+}
+
+EXPORT int gethostbyname_r(const char *restrict name, struct hostent *restrict ret, char *restrict buf, size_t n,
+	struct hostent **restrict result, int *restrict err)
+{
+	int r = real.gethostbyname_r(name, ret, buf, n, result, err);
+	if (r == 0)
+		learn_hostent(name, *result);
+	return r;
+}
+
+EXPORT int gethostbyname2_r(const char *restrict name, int family, struct hostent *restrict ret, char *restrict buf, size_t n,
+	struct hostent **restrict result, int *restrict err)
+{
+	int r = real.gethostbyname2_r(name, family, ret, buf, n, result, err);
+	if (r == 0)
+		learn_hostent(name, *result);
+	return r;
+}

@@ -1,0 +1,290 @@
+/* See config.h: reading as a whole, what one section takes from another, and the questions the shim asks. config_load runs in the constructor of
+ * every process: without a file and without RESIL_SET it costs one mmap and some thousand instructions. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "policy/inside.h"
+#include "policy/match.h"
+#include "policy/value.h"
+
+#define PAGE 4096u
+
+const char *config_keep(struct config *c, const char *s, size_t n)
+{
+	if (c->pool_room - c->pool_len < n + 1)
+		return NULL;
+	char *at = c->pool + c->pool_len;
+	memcpy(at, s, n);
+	at[n] = '\0';
+	c->pool_len += n + 1;
+	return at;
+}
+
+bool config_keep_on(struct config *c, const char *s, size_t n)
+{
+	if (c->pool_room - c->pool_len < n + 1)
+		return false;
+	char *at = c->pool + c->pool_len - 1;
+	at[0] = ' ';
+	memcpy(at + 1, s, n);
+	at[1 + n] = '\0';
+	c->pool_len += n + 1;
+	return true;
+}
+
+static size_t align(size_t n, size_t to)
+{
+	return (n + to - 1) & ~(to - 1);
+}
+
+static uint32_t at_most(uint32_t n, uint32_t most)
+{
+	return n < most ? n : most;
+}
+
+/* Room for what a text can hold at most; only what is written is ever touched. */
+static struct config *config_new(const struct source_bytes *b, const char *file)
+{
+	uint32_t sections = at_most(b->brackets, CONFIG_POLICIES_MAX - 1);
+	uint32_t patterns = sections ? at_most(b->commas + b->lines, CONFIG_MATCHES_MAX) : 0;
+	/* A pattern is kept as it was written and as it is compared, each with the byte that its comma takes in the file. */
+	size_t pool = strlen(file) + 1 + 2 * (b->len + 1);
+	size_t at_sections = align(sizeof(struct config), 16);
+	size_t at_patterns = align(at_sections + sections * sizeof(struct section), 16);
+	size_t at_pool = at_patterns + patterns * sizeof(struct pattern);
+	size_t size = align(at_pool + pool, PAGE);
+
+	struct config *c = sys_mmap(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (sys_is_error(c))
+		return NULL;
+	c->size = size;
+	c->sections = (struct section *)((char *)c + at_sections);
+	c->section_room = sections;
+	c->patterns = (struct pattern *)((char *)c + at_patterns);
+	c->pattern_room = patterns;
+	c->pool = (char *)c + at_pool;
+	c->pool_room = size - at_pool;
+	c->file = config_keep(c, file, strlen(file));
+	return c;
+}
+
+static void set_builtin(struct config *c)
+{
+	struct fault unused;
+	uint64_t value;
+	fault_clear(&unused);
+	for (int key = 0; key < KEY_COUNT; key++) {
+		const char *initial = value_keys[key].initial;
+		value_read(&value_keys[key], initial, strlen(initial), &value, &unused);
+		value_store(&c->defaults.policy, (enum config_key)key, value);
+	}
+	value_read(&value_settings[SETTING_MAX_DESTINATIONS], value_settings[SETTING_MAX_DESTINATIONS].initial,
+		strlen(value_settings[SETTING_MAX_DESTINATIONS].initial), &value, &unused);
+	c->max_destinations = (uint32_t)value;
+	c->state = STATE_SHARED;
+	c->control = CONTROL_AUTO;
+	c->log = value_settings[SETTING_LOG].initial;
+	c->skip_exe = value_settings[SETTING_SKIP_EXE].initial;
+}
+
+/* A section's unset keys are those of [defaults], wherever that stands in the file. */
+static void inherit(struct policy *p, const struct policy *defaults)
+{
+	for (int key = 0; key < KEY_COUNT; key++) {
+		if (p->origin[key].kind != ORIGIN_BUILTIN)
+			continue;
+		value_store(p, (enum config_key)key, value_load(defaults, (enum config_key)key));
+		p->origin[key] = defaults->origin[key];
+	}
+}
+
+/* What follows from the values together. */
+static void settle(struct policy *p, bool is_broken)
+{
+	if (is_broken) {
+		p->breaker = POLICY_BREAKER_OBSERVE;
+		p->connect_timeout_ns = 0;
+		p->origin[KEY_BREAKER] = p->origin[KEY_CONNECT_TIMEOUT] = (struct origin){ .kind = ORIGIN_OBSERVE_ONLY };
+	}
+	p->rules.is_observed = p->breaker == POLICY_BREAKER_OBSERVE;
+	/* The cap is never below the first wait. */
+	if (p->rules.recovery_max_ms < p->rules.recovery_ms)
+		p->rules.recovery_max_ms = p->rules.recovery_ms;
+}
+
+/* Gives back what was reserved and not used. */
+static void trim(struct config *c)
+{
+	size_t used = align((size_t)(c->pool + c->pool_len - (char *)c), PAGE);
+	if (used < c->size && sys_munmap((char *)c + used, c->size - used) == 0)
+		c->size = used;
+	c->pool_room = c->pool_len;
+}
+
+struct config *config_load(const struct config_source *source, struct text *errors, int *error_count)
+{
+	const char *file = source->file ? source->file : "";
+	struct complaints of_file = { .out = errors, .source = file }, of_set = { .out = errors, .source = "RESIL_SET" };
+	struct source_bytes b = { .at = NULL };
+	bool is_read = file[0] && source_read(&b, file, source->is_optional, &of_file);
+
+	*error_count = of_file.count;
+	/* An optional file that is not there is none. */
+	struct config *c = config_new(&b, is_read || of_file.count > 0 ? file : "");
+	if (!c) {
+		source_free(&b);
+		return NULL;
+	}
+	set_builtin(c);
+	if (is_read)
+		parse_file(c, &b, &of_file);
+	source_free(&b);
+	of_set.hidden = of_file.hidden; /* once the text is full, it stays so */
+	if (source->set)
+		assign_set(c, source->set, &of_set);
+
+	*error_count = of_file.count + of_set.count;
+	complain_finish(&of_set);
+	c->is_broken = *error_count > 0;
+	for (uint32_t i = 0; i < c->section_count; i++) {
+		inherit(&c->sections[i].policy, &c->defaults.policy);
+		settle(&c->sections[i].policy, c->is_broken);
+	}
+	settle(&c->defaults.policy, c->is_broken);
+	trim(c);
+	return c;
+}
+
+void config_free(struct config *c)
+{
+	if (c)
+		sys_munmap(c, c->size);
+}
+
+static bool path_of(char *path, size_t cap, const char *dir, const char *rest)
+{
+	struct text t = { .at = path, .cap = cap };
+	text_str(&t, dir);
+	text_str(&t, rest);
+	return !t.is_cut;
+}
+
+/* Not to be searched counts as not there: after su, HOME may still be another user's. */
+static bool is_there(const char *path)
+{
+	struct stat st;
+	return sys_stat(path, &st) == 0;
+}
+
+bool config_find_file(char *path, size_t cap, bool *is_optional, const char *(*getenv_fn)(const char *))
+{
+	const char *named = getenv_fn("RESIL_CONF");
+	*is_optional = false;
+	if (named && named[0])
+		return path_of(path, cap, named, "");
+
+	*is_optional = true;
+	const char *xdg = getenv_fn("XDG_CONFIG_HOME"), *home = getenv_fn("HOME");
+	if (xdg && xdg[0] == '/') {
+		if (path_of(path, cap, xdg, "/resil/resil.conf") && is_there(path))
+			return true;
+	} else if (home && home[0] == '/') {
+		if (path_of(path, cap, home, "/.config/resil/resil.conf") && is_there(path))
+			return true;
+	}
+	return path_of(path, cap, "/etc/resil/resil.conf", "") && is_there(path);
+}
+
+enum state_kind config_state(const struct config *c)
+{
+	return c->state;
+}
+
+enum control_kind config_control(const struct config *c)
+{
+	return c->control;
+}
+
+uint32_t config_max_destinations(const struct config *c)
+{
+	return c->max_destinations;
+}
+
+const char *config_log(const struct config *c)
+{
+	return c->log;
+}
+
+bool config_is_broken(const struct config *c)
+{
+	return c->is_broken;
+}
+
+const char *config_file(const struct config *c)
+{
+	return c->file;
+}
+
+bool config_skips(const struct config *c, const char *exe)
+{
+	for (const char *s = c->skip_exe; *s;) {
+		while (*s == ' ' || *s == '\t' || *s == ',')
+			s++;
+		const char *end = s;
+		while (*end && *end != ',')
+			end++;
+		size_t n = (size_t)(end - s);
+		while (n > 0 && (s[n - 1] == ' ' || s[n - 1] == '\t'))
+			n--;
+		if (n > 0 && match_glob(s, n, exe))
+			return true;
+		s = end;
+	}
+	return false;
+}
+
+static bool exe_fits(const struct config *c, const struct section *s, const char *exe)
+{
+	for (uint32_t i = s->first; i < s->first + s->count; i++)
+		if (c->patterns[i].kind == PATTERN_EXE && match_glob(c->patterns[i].host, c->patterns[i].host_len, exe))
+			return true;
+	return false;
+}
+
+/* The pattern of a section that fits, or null. With exe: alone it fits every TCP connect of that executable. */
+static const struct pattern *section_fits(const struct config *c, const struct section *s, const struct target *t, size_t name_len)
+{
+	if (s->has_exe && (!t->exe || !exe_fits(c, s, t->exe)))
+		return NULL;
+	for (uint32_t i = s->first; i < s->first + s->count; i++) {
+		const struct pattern *p = &c->patterns[i];
+		bool fits = p->kind == PATTERN_EXE ? !s->has_place && t->addr->family == ADDR_INET : match_fits(p, t, name_len);
+		if (fits)
+			return p;
+	}
+	return NULL;
+}
+
+const struct policy *config_match(const struct config *c, const struct target *target, const char **pattern)
+{
+	size_t name_len = c->section_count > 0 && target->name ? strlen(target->name) : 0;
+	if (pattern)
+		*pattern = "";
+	for (uint32_t i = 0; i < c->section_count; i++) {
+		const struct pattern *p = section_fits(c, &c->sections[i], target, name_len);
+		if (!p)
+			continue;
+		if (pattern)
+			*pattern = p->text;
+		return &c->sections[i].policy;
+	}
+	return target->addr->family == ADDR_INET ? &c->defaults.policy : NULL;
+}
+
+const struct policy *config_policy(const struct config *c, uint32_t index)
+{
+	if (index < c->section_count)
+		return &c->sections[index].policy;
+	return index == c->section_count ? &c->defaults.policy : NULL;
+}

@@ -1,0 +1,481 @@
+/* See value.h. What a newcomer adds: a row in keys.h; here, for a CHOICE, its list of choices. */
+#include "policy/value.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+static const char *const breaker_choices[] = { "on", "off", "observe", NULL };
+static const char *const key_choices[] = { "origin", "address", "section", NULL };
+static const char *const state_choices[] = { "shared", "private", NULL };
+static const char *const control_choices[] = { "auto", "on", "off", NULL };
+
+/* The choices of a CHOICE row by its enumerator; null for all other rows. */
+#define CHOICES_OF_CHOICE(list) list
+#define CHOICES_OF_DURATION(list) NULL
+#define CHOICES_OF_DURATION_MS(list) NULL
+#define CHOICES_OF_COUNT(list) NULL
+#define CHOICES_OF_FACTOR(list) NULL
+#define CHOICES_OF_PERCENT(list) NULL
+#define CHOICES_OF_ERRNO(list) NULL
+#define CHOICES_OF_TEXT(list) NULL
+#define BREAKER_CHOICES breaker_choices
+#define KEY_CHOICES key_choices
+#define STATE_CHOICES state_choices
+#define CONTROL_CHOICES control_choices
+
+const struct value_row value_keys[KEY_COUNT] = {
+#define X(id, text, kind, field, first, low, high, sentence)                                                                               \
+	[KEY_##id] = { .name = text, .initial = first, .choices = CHOICES_OF_##kind(id##_CHOICES), .min = low, .max = high,                \
+		.offset = offsetof(struct policy, field), .type = VALUE_##kind },
+	POLICY_KEYS(X)
+#undef X
+};
+
+const struct value_row value_settings[SETTING_COUNT] = {
+#define X(id, text, kind, first, low, high, sentence)                                                                                      \
+	[SETTING_##id] = { .name = text, .initial = first, .choices = CHOICES_OF_##kind(id##_CHOICES), .min = low, .max = high,            \
+		.type = VALUE_##kind },
+	RESIL_SETTINGS(X)
+#undef X
+};
+
+const char *const value_key_names[KEY_COUNT + 1] = {
+#define X(id, text, kind, field, first, low, high, sentence) text,
+	POLICY_KEYS(X)
+#undef X
+	NULL
+};
+
+const char *const value_setting_names[SETTING_COUNT + 1] = {
+#define X(id, text, kind, first, low, high, sentence) text,
+	RESIL_SETTINGS(X)
+#undef X
+	NULL
+};
+
+/* value_store and value_load rest on these widths. */
+#define WIDTH_CHOICE 4
+#define WIDTH_DURATION 8
+#define WIDTH_DURATION_MS 4
+#define WIDTH_COUNT 4
+#define WIDTH_FACTOR 4
+#define WIDTH_PERCENT 4
+#define WIDTH_ERRNO 4
+#define X(id, text, kind, field, first, low, high, sentence)                                                                               \
+	_Static_assert(sizeof(((struct policy *)0)->field) == WIDTH_##kind, "the field of " text " has another width");
+POLICY_KEYS(X)
+#undef X
+
+/* What a connect may end with for good. Not EINPROGRESS, EALREADY, EAGAIN, EINTR or EISCONN: programs take those for "not yet" or "done", and wait or spin.
+ * ECONNREFUSED comes first: it is the default, read in every constructor. */
+static const struct {
+	const char *name;
+	int number;
+} errnos[] = {
+	{ "ECONNREFUSED", ECONNREFUSED }, { "ETIMEDOUT", ETIMEDOUT }, { "EHOSTUNREACH", EHOSTUNREACH }, { "ENETUNREACH", ENETUNREACH },
+	{ "ECONNRESET", ECONNRESET }, { "EHOSTDOWN", EHOSTDOWN }, { "ENETDOWN", ENETDOWN }, { "EADDRNOTAVAIL", EADDRNOTAVAIL },
+	{ "EACCES", EACCES }, { "EPERM", EPERM },
+};
+#define ERRNOS (sizeof errnos / sizeof errnos[0])
+
+static const struct unit {
+	const char *name;
+	int64_t ns;
+} units[] = { { "ms", NS_PER_MS }, { "s", NS_PER_S }, { "m", 60 * NS_PER_S }, { "h", 3600 * NS_PER_S } };
+#define UNITS (sizeof units / sizeof units[0])
+
+/* How people write units elsewhere. times: of the unit in place of it ("2d" -> "48h"). */
+static const struct {
+	const char *written;
+	const char *unit;
+	unsigned times;
+} unit_habits[] = {
+	{ "msec", "ms", 1 }, { "msecs", "ms", 1 }, { "millis", "ms", 1 }, { "millisecond", "ms", 1 }, { "milliseconds", "ms", 1 },
+	{ "sec", "s", 1 }, { "secs", "s", 1 }, { "second", "s", 1 }, { "seconds", "s", 1 },
+	{ "min", "m", 1 }, { "mins", "m", 1 }, { "minute", "m", 1 }, { "minutes", "m", 1 },
+	{ "hr", "h", 1 }, { "hrs", "h", 1 }, { "hour", "h", 1 }, { "hours", "h", 1 },
+	{ "d", "h", 24 }, { "day", "h", 24 }, { "days", "h", 24 }, { "MS", "ms", 1 }, { "S", "s", 1 }, { "M", "m", 1 }, { "H", "h", 1 },
+};
+
+static bool is(const char *s, size_t n, const char *word)
+{
+	return strlen(word) == n && memcmp(s, word, n) == 0;
+}
+
+static int find(const struct value_row *rows, int count, const char *name, size_t n)
+{
+	for (int i = 0; i < count; i++)
+		if (is(name, n, rows[i].name))
+			return i;
+	return -1;
+}
+
+int value_find_key(const char *name, size_t n)
+{
+	return find(value_keys, KEY_COUNT, name, n);
+}
+
+int value_find_setting(const char *name, size_t n)
+{
+	return find(value_settings, SETTING_COUNT, name, n);
+}
+
+/* Reads digits from *at on; UINT64_MAX when they pass it. Returns how many there were. */
+static size_t read_digits(const char *s, size_t n, size_t *at, uint64_t *value)
+{
+	size_t from = *at;
+	uint64_t v = 0;
+	for (; *at < n && s[*at] >= '0' && s[*at] <= '9'; (*at)++) {
+		unsigned digit = (unsigned)(s[*at] - '0');
+		v = v > (UINT64_MAX - digit) / 10 ? UINT64_MAX : v * 10 + digit;
+	}
+	*value = v;
+	return *at - from;
+}
+
+
+/* The least a duration may be when it is not off: a millisecond, the grain of every timer here. */
+static uint64_t least_value(const struct value_row *row)
+{
+	return row->type == VALUE_DURATION && row->min == 0 ? (uint64_t)NS_PER_MS : row->min;
+}
+
+static void range_text(struct text *t, const struct value_row *row)
+{
+	value_text(t, row, least_value(row));
+	text_str(t, " to ");
+	value_text(t, row, row->max);
+	if (row->type == VALUE_DURATION && row->min == 0)
+		text_str(t, ", or off");
+}
+
+static bool out_of_range(const struct value_row *row, struct fault *fault)
+{
+	text_fmt(&fault->what, "%s is out of range", row->name);
+	range_text(&fault->accepted, row);
+	return false;
+}
+
+static void words_text(struct text *t, const char *const *words)
+{
+	for (size_t i = 0; words[i]; i++) {
+		if (i > 0)
+			text_str(t, words[i + 1] ? ", " : " or ");
+		text_str(t, words[i]);
+	}
+}
+
+static bool read_choice(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
+{
+	static const char *const yes[] = { "yes", "true", "1", "enable", "enabled", NULL };
+	static const char *const no[] = { "no", "false", "0", "disable", "disabled", "none", NULL };
+	bool has_on = false, has_off = false;
+
+	for (uint64_t i = 0; row->choices[i]; i++) {
+		if (is(s, n, row->choices[i])) {
+			*value = i;
+			return true;
+		}
+		has_on |= is("on", 2, row->choices[i]);
+		has_off |= is("off", 3, row->choices[i]);
+	}
+	const char *nearest = complain_nearest(s, n, row->choices);
+	for (size_t i = 0; has_on && yes[i]; i++)
+		if (is(s, n, yes[i]))
+			nearest = "on";
+	for (size_t i = 0; has_off && no[i]; i++)
+		if (is(s, n, no[i]))
+			nearest = "off";
+	text_fmt(&fault->what, "%s: unknown choice", row->name);
+	words_text(&fault->accepted, row->choices);
+	if (nearest)
+		text_str(&fault->suggestion, nearest);
+	return false;
+}
+
+static const struct unit *find_unit(const char *s, size_t n)
+{
+	for (size_t i = 0; i < UNITS; i++)
+		if (is(s, n, units[i].name))
+			return &units[i];
+	return NULL;
+}
+
+/* "1.5s" -> 1500ms, where that is a whole number of milliseconds. */
+static void suggest_whole(struct fault *fault, uint64_t whole, const char *fraction, size_t digits, const struct unit *unit)
+{
+	uint64_t rest = 0;
+	size_t at = 0;
+	if (digits > 9 || whole > 1000000)
+		return;
+	read_digits(fraction, digits, &at, &rest);
+	uint64_t scale = 1;
+	for (size_t i = 0; i < digits; i++)
+		scale *= 10;
+	uint64_t ns = rest * (uint64_t)(unit->ns / NS_PER_MS), per = scale;
+	if (ns % per != 0)
+		return;
+	text_duration(&fault->suggestion, (int64_t)(whole * (uint64_t)unit->ns + ns / per * (uint64_t)NS_PER_MS));
+}
+
+/* Digits were read up to `at`, and what follows is no unit: says which of the usual slips it is. */
+static bool complain_unit(const struct value_row *row, const char *s, size_t n, size_t at, uint64_t number, struct fault *fault)
+{
+	size_t digits = at;
+	if (at == n) {
+		text_fmt(&fault->what, "%s: a unit is due", row->name);
+		text_bytes(&fault->accepted, s, digits < 20 ? digits : 20);
+		text_str(&fault->accepted, "ms, ");
+		text_bytes(&fault->accepted, s, digits < 20 ? digits : 20);
+		text_str(&fault->accepted, "s, ");
+		text_bytes(&fault->accepted, s, digits < 20 ? digits : 20);
+		text_str(&fault->accepted, "m or ");
+		text_bytes(&fault->accepted, s, digits < 20 ? digits : 20);
+		text_str(&fault->accepted, "h");
+		return false;
+	}
+	uint64_t ignored;
+	size_t fraction = at + 1;
+	if (s[at] == '.' && (at = fraction, read_digits(s, n, &at, &ignored) > 0)) {
+		const struct unit *unit = find_unit(s + at, n - at);
+		text_fmt(&fault->what, "%s takes whole numbers", row->name);
+		text_str(&fault->accepted, "such as 1500ms, with ms, s, m or h");
+		if (unit)
+			suggest_whole(fault, number, s + fraction, at - fraction, unit);
+		return false;
+	}
+	at = digits;
+	while (at < n && (s[at] == ' ' || s[at] == '\t'))
+		at++;
+	text_fmt(&fault->what, "%s: unknown unit", row->name);
+	text_str(&fault->accepted, "ms, s, m or h, without a blank");
+	const struct unit *unit = find_unit(s + at, n - at);
+	const char *name = unit ? unit->name : NULL;
+	unsigned times = 1;
+	for (size_t i = 0; !name && i < sizeof unit_habits / sizeof unit_habits[0]; i++) {
+		if (is(s + at, n - at, unit_habits[i].written)) {
+			name = unit_habits[i].unit;
+			times = unit_habits[i].times;
+		}
+	}
+	if (name && number < 1000000000) {
+		text_u64(&fault->suggestion, number * times);
+		text_str(&fault->suggestion, name);
+	}
+	return false;
+}
+
+static bool read_duration(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
+{
+	static const char *const off[] = { "off", NULL };
+	bool has_off = row->type == VALUE_DURATION && row->min == 0;
+	if (has_off && is(s, n, "off")) {
+		*value = 0;
+		return true;
+	}
+	uint64_t number;
+	size_t at = 0;
+	if (read_digits(s, n, &at, &number) == 0) {
+		bool is_negative = n > 1 && s[0] == '-';
+		text_fmt(&fault->what, is_negative ? "%s cannot be negative" : "%s: not a time", row->name);
+		text_str(&fault->accepted, "a whole number with ms, s, m or h, such as 500ms");
+		text_str(&fault->accepted, has_off ? ", or off" : "");
+		if (has_off && complain_nearest(s, n, off))
+			text_str(&fault->suggestion, "off");
+		return false;
+	}
+	const struct unit *unit = find_unit(s + at, n - at);
+	if (!unit)
+		return complain_unit(row, s, n, at, number, fault);
+	if (number == 0 && has_off) {
+		text_fmt(&fault->what, "%s cannot be nothing", row->name);
+		range_text(&fault->accepted, row);
+		text_str(&fault->suggestion, "off");
+		return false;
+	}
+	uint64_t grain = row->type == VALUE_DURATION ? (uint64_t)unit->ns : (uint64_t)(unit->ns / NS_PER_MS);
+	if (number > row->max / grain || number * grain < least_value(row))
+		return out_of_range(row, fault);
+	*value = number * grain;
+	return true;
+}
+
+static bool read_count(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
+{
+	size_t at = 0;
+	if (read_digits(s, n, &at, value) == 0 || at < n) {
+		text_fmt(&fault->what, "%s: not a whole number", row->name);
+		range_text(&fault->accepted, row);
+		return false;
+	}
+	return (*value >= row->min && *value <= row->max) || out_of_range(row, fault);
+}
+
+static bool read_percent(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
+{
+	size_t at = 0, digits = read_digits(s, n, &at, value);
+	if (digits > 0 && at == n) {
+		text_fmt(&fault->what, "%s: a percent sign is due", row->name);
+		range_text(&fault->accepted, row);
+		if (*value <= row->max) {
+			text_u64(&fault->suggestion, *value);
+			text_char(&fault->suggestion, '%');
+		}
+		return false;
+	}
+	if (digits == 0 || !is(s + at, n - at, "%")) {
+		text_fmt(&fault->what, "%s: not a whole percentage", row->name);
+		range_text(&fault->accepted, row);
+		return false;
+	}
+	return (*value >= row->min && *value <= row->max) || out_of_range(row, fault);
+}
+
+/* "2", "1.5", "1.25" as hundredths. */
+static bool read_factor(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
+{
+	uint64_t whole, part = 0;
+	size_t at = 0, digits = read_digits(s, n, &at, &whole), decimals = 0;
+	if (digits > 0 && at < n && s[at] == '.') {
+		at++;
+		decimals = read_digits(s, n, &at, &part);
+		if (decimals == 0 || decimals > 2)
+			digits = 0;
+	}
+	if (digits == 0 || at < n) {
+		text_fmt(&fault->what, "%s: not a factor", row->name);
+		text_str(&fault->accepted, "a number with at most two decimals, ");
+		range_text(&fault->accepted, row);
+		if (digits > 0 && whole < 1000 && (is(s + at, n - at, "x") || is(s + at, n - at, "*")))
+			text_bytes(&fault->suggestion, s, at);
+		return false;
+	}
+	if (whole > UINT32_MAX)
+		return out_of_range(row, fault);
+	*value = whole * 100 + (decimals == 1 ? part * 10 : part);
+	return (*value >= row->min && *value <= row->max) || out_of_range(row, fault);
+}
+
+static bool read_errno(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
+{
+	const char *names[ERRNOS + 1];
+	for (size_t i = 0; i < ERRNOS; i++) {
+		if (is(s, n, errnos[i].name)) {
+			*value = (uint64_t)errnos[i].number;
+			return true;
+		}
+		names[i] = errnos[i].name;
+	}
+	names[ERRNOS] = NULL;
+	text_fmt(&fault->what, "%s: not an error that ends a connect for good", row->name);
+	words_text(&fault->accepted, names);
+	const char *nearest = complain_nearest(s, n, names);
+	if (nearest)
+		text_str(&fault->suggestion, nearest);
+	return false;
+}
+
+bool value_read(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
+{
+	*value = 0;
+	if (n == 0) {
+		text_fmt(&fault->what, "%s has no value", row->name);
+		if (row->type == VALUE_CHOICE)
+			words_text(&fault->accepted, row->choices);
+		else if (row->type == VALUE_ERRNO)
+			text_str(&fault->accepted, row->initial);
+		else
+			range_text(&fault->accepted, row);
+		return false;
+	}
+	switch ((enum value_type)row->type) {
+	case VALUE_CHOICE:
+		return read_choice(row, s, n, value, fault);
+	case VALUE_DURATION:
+	case VALUE_DURATION_MS:
+		return read_duration(row, s, n, value, fault);
+	case VALUE_COUNT:
+		return read_count(row, s, n, value, fault);
+	case VALUE_FACTOR:
+		return read_factor(row, s, n, value, fault);
+	case VALUE_PERCENT:
+		return read_percent(row, s, n, value, fault);
+	case VALUE_ERRNO:
+		return read_errno(row, s, n, value, fault);
+	case VALUE_TEXT:
+		break;
+	}
+	return false;
+}
+
+static void factor_text(struct text *t, uint64_t hundredths)
+{
+	text_u64(t, hundredths / 100);
+	if (hundredths % 100 == 0)
+		return;
+	text_char(t, '.');
+	if (hundredths % 10 == 0)
+		text_u64(t, hundredths % 100 / 10);
+	else
+		text_padded(t, hundredths % 100, 2);
+}
+
+void value_text(struct text *t, const struct value_row *row, uint64_t value)
+{
+	switch ((enum value_type)row->type) {
+	case VALUE_CHOICE:
+		text_str(t, row->choices[value]);
+		break;
+	case VALUE_DURATION:
+	case VALUE_DURATION_MS:
+		if (value == 0)
+			text_str(t, "off");
+		else
+			text_duration(t, (int64_t)value * (row->type == VALUE_DURATION ? 1 : NS_PER_MS));
+		break;
+	case VALUE_COUNT:
+		text_u64(t, value);
+		break;
+	case VALUE_FACTOR:
+		factor_text(t, value);
+		break;
+	case VALUE_PERCENT:
+		text_u64(t, value);
+		text_char(t, '%');
+		break;
+	case VALUE_ERRNO:
+		for (size_t i = 0; i < ERRNOS; i++)
+			if ((uint64_t)errnos[i].number == value)
+				text_str(t, errnos[i].name);
+		break;
+	case VALUE_TEXT:
+		break;
+	}
+}
+
+void value_store(struct policy *p, enum config_key key, uint64_t value)
+{
+	const struct value_row *row = &value_keys[key];
+	char *field = (char *)p + row->offset;
+	uint32_t narrow = (uint32_t)value;
+	if (row->type == VALUE_DURATION)
+		memcpy(field, &value, sizeof value);
+	else
+		memcpy(field, &narrow, sizeof narrow);
+}
+
+uint64_t value_load(const struct policy *p, enum config_key key)
+{
+	const struct value_row *row = &value_keys[key];
+	const char *field = (const char *)p + row->offset;
+	uint64_t value;
+	uint32_t narrow;
+	if (row->type == VALUE_DURATION) {
+		memcpy(&value, field, sizeof value);
+		return value;
+	}
+	memcpy(&narrow, field, sizeof narrow);
+	return narrow;
+}
