@@ -14,9 +14,11 @@ ends_on_time() { # CLIENT HOST PORT
 	export RESIL_SET='connect_timeout=300ms'
 	run traced "$dir/trace" under "${cmd[@]}" </dev/null
 	[ "$status" != 0 ] && [ "$status" != 124 ] || fail "exit code $status: $output"
-	assert_output --regexp '[Tt]imed out|ETIMEDOUT|[Tt]imeout'
+	# curl says it by its exit code, which git does not hand on.
+	[ "$1" = git ] || assert_output --regexp '[Tt]imed out|ETIMEDOUT|TimeoutError 110|^curl: \(28\)'
 	wait=$(connect_wait_ms "$3" "$dir/trace")
-	[ "${wait:-0}" -ge 300 ] || fail "ended after ${wait:-no} ms, before the limit: $(cat "$dir/trace")"
+	# The shim counts from the app's call; strace, which stops the process before the kernel's, from a little later.
+	[ "${wait:-0}" -ge 290 ] || fail "ended after ${wait:-no} ms, before the limit: $(tail -n 20 "$dir/trace")"
 	within "$wait" 320
 	run destination "$2:$3" failures.connect_timeout
 	[ "$output" -ge 1 ] || fail "no connect_timeout was counted: $output"

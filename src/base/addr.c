@@ -1,5 +1,5 @@
-/* See addr.h. Pure functions on the caller's memory: any thread, signal handlers included. Reading literals is left to inet_pton, which takes
- * neither locks nor locale; writing is our own, since glibc's inet_ntop goes through sprintf. */
+/* See addr.h. Pure functions on the caller's memory: any thread, signal handlers included. Reading literals is left to
+ * inet_pton, which takes neither locks nor locale; writing is our own, since glibc's inet_ntop goes through sprintf. */
 #include "base/addr.h"
 
 #include <arpa/inet.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/un.h>
 
-static const uint8_t v4_prefix[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
+static const uint8_t v4_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
 /* fe80::/10 and the link-local multicast ff02::/16: the only addresses whose zone says where they are. */
 static bool ip_has_zone(const uint8_t ip[16])
@@ -39,7 +39,11 @@ bool addr_from_sockaddr(struct addr *a, const struct sockaddr *sa, socklen_t len
 {
 	if (!sa || len < (socklen_t)sizeof(sa_family_t))
 		return false;
-	*a = (struct addr){ .family = ADDR_NONE };
+	/* Field by field: a connect that is rejected should not pay for clearing room for the longest path. */
+	a->family = ADDR_NONE;
+	a->unix_len = 0;
+	a->port = 0;
+	a->scope = 0;
 
 	/* memcpy: callers hand in packed buffers. */
 	sa_family_t family;
@@ -57,7 +61,7 @@ bool addr_from_sockaddr(struct addr *a, const struct sockaddr *sa, socklen_t len
 	}
 	if (family == AF_INET6) {
 		/* The kernel takes the 24 octets of RFC 2133, without the zone, as well. */
-		struct sockaddr_in6 in6 = { .sin6_scope_id = 0 };
+		struct sockaddr_in6 in6 = {.sin6_scope_id = 0};
 		socklen_t least = offsetof(struct sockaddr_in6, sin6_scope_id);
 		if (len < least)
 			return false;
@@ -102,7 +106,7 @@ bool addr_from_literal(struct addr *a, const char *s)
 	memcpy(host, s, n);
 	host[n] = '\0';
 
-	*a = (struct addr){ .family = ADDR_NONE };
+	memset(a, 0, sizeof *a);
 	if (!is_bracketed && inet_pton(AF_INET, host, a->ip + 12) == 1) {
 		memcpy(a->ip, v4_prefix, sizeof v4_prefix);
 		a->family = ADDR_INET;
@@ -164,7 +168,8 @@ static void v6_text(struct text *t, const uint8_t ip[16])
 	unsigned group[8];
 	int best = -1, best_len = 1;
 	for (int i = 0, run = 0; i < 8; i++) {
-		group[i] = (unsigned)ip[2 * i] << 8 | ip[2 * i + 1];
+		group[i] = (unsigned)ip[0] << 8 | ip[1];
+		ip += 2;
 		run = group[i] == 0 ? run + 1 : 0;
 		if (run > best_len) {
 			best_len = run;
@@ -183,7 +188,7 @@ static void v6_text(struct text *t, const uint8_t ip[16])
 	}
 }
 
-/* NULs of abstract names as '@', like /proc/net/unix; other control bytes as '?': the text goes to terminals and logs. */
+/* NULs of abstract names as '@', like /proc/net/unix; other control bytes as '?': the text goes to terminals. */
 static void unix_text(struct text *t, const struct addr *a)
 {
 	text_str(t, "unix:");

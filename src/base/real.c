@@ -76,6 +76,14 @@ struct real_table real = {
 long (*real_syscall)(long n, ...) = early_syscall;
 pid_t (*real_vfork)(void);
 
+static void *early_dlopen(const char *path, int flags)
+{
+	*(void **)&real_dlopen = dlsym(RTLD_NEXT, "dlopen");
+	return real_dlopen ? real_dlopen(path, flags) : NULL;
+}
+
+void *(*real_dlopen)(const char *path, int flags) = early_dlopen;
+
 static void *next_of(const char *name)
 {
 	return dlsym(RTLD_NEXT, name);
@@ -90,4 +98,6 @@ void real_resolve(void)
 	if ((at = next_of("syscall")))
 		*(void **)&real_syscall = at;
 	*(void **)&real_vfork = next_of("vfork");
+	if ((at = next_of("dlopen")))
+		*(void **)&real_dlopen = at;
 }

@@ -30,6 +30,7 @@ extern struct real_table real;
 /* Targets of the bodies in assembly, by their plain names (hook/jump.S). */
 extern long (*real_syscall)(long n, ...);
 extern pid_t (*real_vfork)(void);
+extern void *(*real_dlopen)(const char *path, int flags);
 
 /* Resolves every row; from the constructor, once. */
 void real_resolve(void);

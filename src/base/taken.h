@@ -68,6 +68,8 @@ TAKEN_LIB(int, execvpe, (const char *file, char *const argv[], char *const envp[
 TAKEN_LIB(int, fexecve, (int fd, char *const argv[], char *const envp[]), (fd, argv, envp))
 TAKEN_SYS(int, execveat, (int dir, const char *path, char *const argv[], char *const envp[], int flags), (dir, path, argv, envp, flags), SYS_execveat)
 TAKEN_LIB(void, _exit, (int status), (status))
+TAKEN_LIB(int, daemon, (int nochdir, int noclose), (nochdir, noclose))
+TAKEN_SYS(pid_t, setsid, (void), (0L), SYS_setsid)
 TAKEN_LIB(int, unshare, (int flags), (flags))
 TAKEN_LIB(int, setns, (int fd, int type), (fd, type))
 TAKEN_LIB(int, setuid, (uid_t uid), (uid))
@@ -78,6 +80,7 @@ TAKEN_SYS(int, prctl, (int option, unsigned long a, unsigned long b, unsigned lo
 TAKEN_ASM(syscall)
 #if defined(__x86_64__)
 TAKEN_ASM(vfork)
+TAKEN_ASM(dlopen)
 TAKEN_ALIAS(vfork, __vfork)
 #endif
 TAKEN_OWN(execl)

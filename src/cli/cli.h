@@ -39,6 +39,7 @@ struct options {
 	const char *group;
 	bool is_json, all_users;
 	pid_t pid;               /* 0: this one's namespaces */
+	bool is_quiet;           /* a group that is not there is no news (doctor) */
 };
 #define OPTIONS_SHORT "g:p:jh"
 #define OPTIONS_LONG                                                                                                         \
@@ -60,6 +61,7 @@ struct group {
 	struct region region;
 	char name[65];
 	char path[256];
+	pid_t through;           /* -p into another pid namespace: the members' ids mean pids in there; else 0 */
 };
 struct groups {
 	struct group *at;
@@ -70,14 +72,20 @@ int groups_place(const struct options *o, char dir[256], char suffix[64]);
 /* Opens what the options ask for, sorted by name. 0; or an exit code, said on stderr (a group that is not there: EXIT_ABSENT). */
 int groups_open(struct groups *g, const struct options *o, bool is_for_change);
 void groups_close(struct groups *g);
+/* Does a member live (in its own pid namespace)? ctx: the group. */
+bool group_member_lives(uint64_t id, const void *group);
+/* Calls of members that were killed are in flight no more; where it can be told and the region may be written. */
+void groups_freshen(struct groups *g);
+/* The destinations of a region by name: malloc'd indices, *n of them. */
+uint32_t *groups_sorted(const struct region *r, size_t *n);
 /* "no such destination", with what is near, on stderr. Returns EXIT_ABSENT. */
 int groups_lack(const struct groups *g, const char *destination);
 /* Variables of this process, or with -p of that one. */
 const char *own_getenv(const char *name);
 bool pid_environ_load(pid_t pid);
 const char *pid_getenv(const char *name);
-/* The runtime directory belonging to the options' place; false: none. */
-bool groups_runtime_dir(const struct options *o, char *dir, size_t cap);
+/* The path of a group's socket as this process can reach it; false: none. */
+bool groups_socket(const struct options *o, const struct group *g, char *path, size_t cap);
 
 /* ---- output ---- */
 

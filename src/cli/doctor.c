@@ -25,7 +25,7 @@ static size_t findings, problems;
 void doctor_say(enum doctor_verdict verdict, const char *topic, const char *fmt, ...)
 {
 	static const char *const words[] = { "ok", "note", "problem" };
-	char text[2048], json_at[16384];
+	char text[2048], json_at[16384] = "";
 	va_list ap;
 
 	va_start(ap, fmt);

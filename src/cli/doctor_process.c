@@ -261,7 +261,7 @@ static void say_connections(pid_t pid, const struct member *m)
 
 static const struct member *say_member(pid_t pid, struct groups *g, const char *group)
 {
-	struct options o = { .pid = pid, .group = group };
+	struct options o = { .pid = pid, .group = group, .is_quiet = true };
 	int code = groups_open(g, &o, false);
 	if (code) {
 		doctor_say(DOCTOR_NOTE, "group", "%s has no region yet: it has made no guarded connection, or keeps its state private", group);

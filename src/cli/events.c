@@ -54,7 +54,7 @@ static void detail_text(struct text *t, const struct event *e)
 
 static void print_plain(const struct source *s, const struct event *e)
 {
-	char line_at[1024], detail_at[256], time_at[40];
+	char line_at[1024] = "", detail_at[256], time_at[40];
 	struct text line = TEXT_ON(line_at), detail = TEXT_ON(detail_at), time = TEXT_ON(time_at);
 	bool is_terminal = out_is_terminal();
 	const char *destination = e->destination[0] ? e->destination : "-";
@@ -76,7 +76,7 @@ static void print_plain(const struct source *s, const struct event *e)
 
 static void print_event(const struct watch *w, const struct source *s, const struct event *e)
 {
-	char json_at[8192];
+	char json_at[8192] = "";
 	if (w->o.is_json) {
 		struct text json = TEXT_ON(json_at);
 		render_event(&json, &s->region, e);
@@ -202,6 +202,9 @@ static int run_events(const struct verb *verb, int argc, char **argv)
 			look_for_groups(&w, false);
 		print_new(&w);
 	}
+	for (size_t i = 0; i < w.n; i++)
+		region_close(&w.at[i].region);
+	free(w.at);
 	return EXIT_DONE;
 }
 

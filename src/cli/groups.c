@@ -10,6 +10,7 @@
 
 #include "control/nearby.h"
 #include "core/identity.h"
+#include "core/member.h"
 #include "core/registry.h"
 
 int options_take(const struct verb *verb, struct options *o, int option)
@@ -114,7 +115,12 @@ static int denied(pid_t pid, const char *what)
 int groups_place(const struct options *o, char dir[256], char suffix[64])
 {
 	char file[GROUP_MAX + 64], in_root[200];
+	uid_t uid = 0;
+	int code = o->pid ? pid_uid(o->pid, &uid) : 0;
+	if (code)
+		return code;
 	if (!identity_region_file(file, sizeof file, "x", o->pid)) {
+		errno = EACCES;
 		if (o->pid)
 			return denied(o->pid, "the namespaces");
 		fputs("resil: the namespaces of this process cannot be read: is /proc there?\n", stderr);
@@ -127,10 +133,6 @@ int groups_place(const struct options *o, char dir[256], char suffix[64])
 		fputs("resil: RESIL_STATE_DIR is too long\n", stderr);
 		return EXIT_FAILED;
 	}
-	uid_t uid;
-	int code = pid_uid(o->pid, &uid);
-	if (code)
-		return code;
 	if (!pid_environ_load(o->pid))
 		return denied(o->pid, "the environment");
 	if (!identity_state_dir(in_root, sizeof in_root, uid, pid_getenv))
@@ -139,15 +141,18 @@ int groups_place(const struct options *o, char dir[256], char suffix[64])
 	return 0;
 }
 
-bool groups_runtime_dir(const struct options *o, char *dir, size_t cap)
+bool groups_socket(const struct options *o, const struct group *g, char *path, size_t cap)
 {
-	char in_root[128];
-	uid_t uid;
-	if (o->pid == 0)
-		return identity_runtime_dir(dir, cap, geteuid(), own_getenv);
-	if (pid_uid(o->pid, &uid) || !pid_environ_load(o->pid) || !identity_runtime_dir(in_root, sizeof in_root, uid, pid_getenv))
-		return false;
-	return snprintf(dir, cap, "/proc/%d/root%s", (int)o->pid, in_root) < (int)cap;
+	char dir[256], in_root[108], root[40] = "";
+	uid_t uid = geteuid();
+	if (o->pid) {
+		if (pid_uid(o->pid, &uid) || !pid_environ_load(o->pid))
+			return false;
+		snprintf(root, sizeof root, "/proc/%d/root", (int)o->pid);
+	}
+	/* The name is made as its members make it; the way into their root comes after, or it would count towards the 107 bytes. */
+	return identity_runtime_dir(dir, sizeof dir, uid, o->pid ? pid_getenv : own_getenv) &&
+	       identity_socket_path(in_root, sizeof in_root, dir, g->name, 0) && snprintf(path, cap, "%s%s", root, in_root) < (int)cap;
 }
 
 /* ---- opening ---- */
@@ -168,6 +173,7 @@ static int open_one(struct groups *g, const char *path, bool is_for_change)
 	g->at = more;
 	struct group *new = &g->at[g->n++];
 	new->region = r;
+	new->through = 0;
 	snprintf(new->path, sizeof new->path, "%s", path);
 	memcpy(new->name, r.header->group, sizeof new->name);
 	new->name[sizeof new->name - 1] = '\0';
@@ -181,12 +187,12 @@ static bool ends_with(const char *s, const char *suffix)
 }
 
 /* All regions of a directory whose name has the suffix. Files that are no regions are passed over with a remark. */
-static void open_dir(struct groups *g, const char *dir, const char *suffix, bool is_for_change)
+static int open_dir(struct groups *g, const char *dir, const char *suffix, bool is_for_change)
 {
 	DIR *d = opendir(dir);
 	struct dirent *e;
 	if (!d)
-		return;
+		return -errno;
 	while ((e = readdir(d)) != NULL) {
 		char path[600];
 		if (e->d_name[0] == '.' || !ends_with(e->d_name, suffix))
@@ -198,6 +204,7 @@ static void open_dir(struct groups *g, const char *dir, const char *suffix, bool
 				err == -EPROTO ? "not a region of this version" : err == -EPERM ? "not yours" : strerror(-err));
 	}
 	closedir(d);
+	return 0;
 }
 
 static void open_all_users(struct groups *g, const char *suffix, bool is_for_change)
@@ -215,6 +222,14 @@ static void open_all_users(struct groups *g, const char *suffix, bool is_for_cha
 	}
 	if (d)
 		closedir(d);
+}
+
+/* Is that process in another pid namespace than this one? */
+static bool is_elsewhere(pid_t pid)
+{
+	char path[64], here[64] = "", there[64] = "";
+	snprintf(path, sizeof path, "/proc/%d/ns/pid", (int)pid);
+	return readlink("/proc/self/ns/pid", here, sizeof here - 1) <= 0 || readlink(path, there, sizeof there - 1) <= 0 || strcmp(here, there) != 0;
 }
 
 static int by_name(const void *a, const void *b)
@@ -252,6 +267,8 @@ int groups_open(struct groups *g, const struct options *o, bool is_for_change)
 		identity_clean_group(clean, o->group);
 		snprintf(path, sizeof path, "%s/%s%s", dir, clean, suffix);
 		int err = strlen(path) < 256 ? open_one(g, path, is_for_change) : -ENAMETOOLONG;
+		if (err == -ENOENT && o->is_quiet)
+			return EXIT_ABSENT;
 		if (err == -ENOENT)
 			return lacks_group(dir, suffix, o->group);
 		if (err) {
@@ -259,7 +276,11 @@ int groups_open(struct groups *g, const struct options *o, bool is_for_change)
 			return err == -EPERM || err == -EACCES ? EXIT_DENIED : EXIT_FAILED;
 		}
 	} else {
-		open_dir(g, dir, suffix, is_for_change);
+		int err = open_dir(g, dir, suffix, is_for_change);
+		if (err && err != -ENOENT) {
+			fprintf(stderr, "resil: %s: %s\n", dir, strerror(-err));
+			return err == -EACCES ? EXIT_DENIED : EXIT_FAILED;
+		}
 	}
 	if (o->all_users && o->group) {
 		size_t kept = 0;
@@ -276,6 +297,8 @@ int groups_open(struct groups *g, const struct options *o, bool is_for_change)
 			return EXIT_ABSENT;
 		}
 	}
+	for (size_t i = 0; o->pid && i < g->n; i++)
+		g->at[i].through = is_elsewhere(o->pid) ? o->pid : 0;
 	if (g->n)
 		qsort(g->at, g->n, sizeof *g->at, by_name);
 	return 0;
@@ -287,6 +310,48 @@ void groups_close(struct groups *g)
 		region_close(&g->at[i].region);
 	free(g->at);
 	memset(g, 0, sizeof *g);
+}
+
+bool group_member_lives(uint64_t id, const void *group)
+{
+	const struct group *g = group;
+	char path[96];
+	if (g->through == 0)
+		return member_is_alive(id);
+	/* Its own /proc knows its own pids. Without one nobody can tell: show it. */
+	snprintf(path, sizeof path, "/proc/%d/root/proc/self", (int)g->through);
+	struct stat st;
+	if (lstat(path, &st) != 0)
+		return true;
+	snprintf(path, sizeof path, "/proc/%d/root/proc/%d", (int)g->through, (int)member_pid(id));
+	return access(path, F_OK) == 0;
+}
+
+void groups_freshen(struct groups *g)
+{
+	/* Asked here, every member of another pid namespace would look dead. */
+	for (size_t i = 0; i < g->n; i++)
+		if (!g->at[i].region.is_read_only && g->at[i].through == 0)
+			member_reap_dead(&g->at[i].region);
+}
+
+static int by_destination(const void *a, const void *b, void *region)
+{
+	char x[REGION_NAME_MAX + 1], y[REGION_NAME_MAX + 1];
+	registry_name(region, *(const uint32_t *)a, x);
+	registry_name(region, *(const uint32_t *)b, y);
+	return strcmp(x, y);
+}
+
+uint32_t *groups_sorted(const struct region *r, size_t *n)
+{
+	uint32_t *at = calloc((size_t)r->capacity + 1, sizeof *at);
+	*n = 0;
+	for (int d = registry_next(r, 0); at && d >= 0 && *n < r->capacity; d = registry_next(r, (uint32_t)d + 1))
+		at[(*n)++] = (uint32_t)d;
+	if (at)
+		qsort_r(at, *n, sizeof *at, by_destination, (void *)(uintptr_t)r);
+	return at;
 }
 
 int groups_lack(const struct groups *g, const char *destination)

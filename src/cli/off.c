@@ -73,7 +73,7 @@ static int set_flags(const struct options *o, bool is_off)
 		printf(out_is_terminal() ? "group %s is %s\n" : "%s\t%s\n", g.at[i].name, is_off ? "off" : "on");
 	}
 	if (o->is_json) {
-		char name_at[512];
+		char name_at[512] = "";
 		fputs("{\"groups\":[", stdout);
 		for (size_t i = 0; i < g.n; i++) {
 			struct text name = TEXT_ON(name_at);

@@ -99,7 +99,7 @@ static void print_aligned(const struct table *t)
 
 void table_print(struct table *t)
 {
-	if (out_is_terminal()) {
+	if (t->rows > 0 && out_is_terminal()) {
 		print_aligned(t);
 	} else {
 		for (size_t i = 0; i < t->rows * t->columns; i++)

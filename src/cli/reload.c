@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -9,26 +10,36 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "core/identity.h"
-#include "core/member.h"
 
+/* Paths longer than sun_path (through /proc/PID/root) go by way of their directory's descriptor. */
 static int connect_to(const char *path)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	struct timeval patience = { .tv_sec = 10 };
-	if (!text_copy(sa.sun_path, sizeof sa.sun_path, path))
-		return -ENAMETOOLONG;
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-	if (connect(fd, (const struct sockaddr *)&sa, sizeof sa) != 0) {
-		int err = -errno;
-		close(fd);
-		return err;
+	int at = -1;
+	if (!text_copy(sa.sun_path, sizeof sa.sun_path, path)) {
+		char dir[256];
+		const char *name = strrchr(path, '/');
+		snprintf(dir, sizeof dir, "%.*s", (int)(name - path), path);
+		at = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		if (at < 0)
+			return -errno;
+		struct text t = TEXT_ON(sa.sun_path);
+		text_fmt(&t, "/proc/self/fd/%d%s", at, name);
 	}
-	return fd;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int err = fd < 0 ? -errno : 0;
+	if (err == 0) {
+		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+		if (connect(fd, (const struct sockaddr *)&sa, sizeof sa) != 0) {
+			err = -errno;
+			close(fd);
+		}
+	}
+	if (at >= 0)
+		close(at);
+	return err ? err : fd;
 }
 
 /* To the end of the stream: the request says Connection: close. */
@@ -110,28 +121,28 @@ static void print_errors(const char *body)
 	}
 }
 
-static size_t living(const struct region *r)
+static size_t living(const struct group *g)
 {
 	size_t n = 0;
 	for (unsigned i = 0; i < REGION_MEMBERS; i++) {
-		uint64_t id = atomic_load(&r->members[i].id);
-		n += id != 0 && member_is_alive(id);
+		uint64_t id = atomic_load(&g->region.members[i].id);
+		n += id != 0 && group_member_lives(id, g);
 	}
 	return n;
 }
 
 static int reload_group(const struct options *o, const struct group *g)
 {
-	char dir[300], path[108];
+	char path[256];
 	char *body = NULL;
 	int status = -ENAMETOOLONG;
 
-	size_t members = living(&g->region);
+	size_t members = living(g);
 	if (members == 0) {
 		fprintf(stderr, "resil: no process of %s is alive; new ones read the configuration when they start\n", g->name);
 		return EXIT_DONE;
 	}
-	if (groups_runtime_dir(o, dir, sizeof dir) && identity_socket_path(path, sizeof path, dir, g->name, 0))
+	if (groups_socket(o, g, path, sizeof path))
 		status = socket_request(path, "POST", "/v1/reload", &body);
 	if (status == 200) {
 		printf(out_is_terminal() ? "group %s has read its configuration again\n" : "%s\treloaded\n", g->name);

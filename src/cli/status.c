@@ -1,11 +1,11 @@
 /* resil status, resil members, resil metrics: what the regions hold. */
 #include "cli/cli.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "core/member.h"
-#include "core/registry.h"
 
 struct status {
 	struct options o;
@@ -13,14 +13,6 @@ struct status {
 	bool wants_exit_code;
 	size_t shown, open;
 };
-
-/* Calls of members that were killed are in flight no more. Needs a region that may be written; others keep what they had. */
-static void freshen(struct groups *g)
-{
-	for (size_t i = 0; i < g->n; i++)
-		if (!g->at[i].region.is_read_only)
-			member_reap_dead(&g->at[i].region);
-}
 
 static bool is_wanted(const struct status *s, const struct circuit_view *v)
 {
@@ -58,17 +50,19 @@ static void status_table(struct status *s, const struct groups *g, int64_t now_n
 	table_style(t, has_groups ? 2 : 1, has_groups ? 0x3f8 : 0x1fc);
 	for (size_t i = 0; i < g->n; i++) {
 		const struct region *r = &g->at[i].region;
-		for (int d = registry_next(r, 0); d >= 0; d = registry_next(r, (uint32_t)d + 1)) {
-			circuit_view(r, (uint32_t)d, now_ns, &v);
+		size_t n;
+		uint32_t *sorted = groups_sorted(r, &n);
+		for (size_t d = 0; sorted && d < n; d++) {
+			circuit_view(r, sorted[d], now_ns, &v);
 			if (!is_wanted(s, &v))
 				continue;
 			s->shown++;
 			s->open += view_is_open(&v);
 			status_row(t, has_groups ? g->at[i].name : NULL, &v);
 		}
+		free(sorted);
 	}
-	if (s->shown)
-		table_print(t);
+	table_print(t);
 }
 
 static void status_json(struct status *s, const struct groups *g, int64_t now_ns)
@@ -85,8 +79,10 @@ static void status_json(struct status *s, const struct groups *g, int64_t now_ns
 		text_str(&t, ",\"destinations\":[");
 		fputs(buffer, stdout);
 		const char *comma = "";
-		for (int d = registry_next(r, 0); d >= 0; d = registry_next(r, (uint32_t)d + 1)) {
-			circuit_view(r, (uint32_t)d, now_ns, &v);
+		size_t n;
+		uint32_t *sorted = groups_sorted(r, &n);
+		for (size_t d = 0; sorted && d < n; d++) {
+			circuit_view(r, sorted[d], now_ns, &v);
 			if (!is_wanted(s, &v))
 				continue;
 			s->shown++;
@@ -96,6 +92,7 @@ static void status_json(struct status *s, const struct groups *g, int64_t now_ns
 			printf("%s%s", comma, buffer);
 			comma = ",";
 		}
+		free(sorted);
 		fputs("]}", stdout);
 	}
 	fputs("]}\n", stdout);
@@ -123,7 +120,7 @@ static int run_status(const struct verb *verb, int argc, char **argv)
 	int code = groups_open(&g, &s.o, false);
 	if (code)
 		return code;
-	freshen(&g);
+	groups_freshen(&g);
 	(s.o.is_json ? status_json : status_table)(&s, &g, clock_now_ns());
 	for (size_t i = 0; i < g.n; i++)
 		if (atomic_load(&g.at[i].region.header->is_off))
@@ -158,7 +155,7 @@ static void members_group_json(struct text *t, const void *ctx)
 	text_str(t, "{\"group\":");
 	text_json(t, g->name);
 	text_str(t, ",\"members\":");
-	render_members(t, &g->region, clock_now_ns());
+	render_members_where(t, &g->region, clock_now_ns(), group_member_lives, g);
 	text_char(t, '}');
 }
 
@@ -175,7 +172,7 @@ static void members_table(const struct groups *g)
 		for (unsigned m = 0; m < REGION_MEMBERS; m++) {
 			uint64_t id = atomic_load(&r->members[m].id);
 			char pid[16], exe[33] = "", since[40], connections[16];
-			if (id == 0 || !member_is_alive(id))
+			if (id == 0 || !group_member_lives(id, &g->at[i]))
 				continue;
 			struct text when = TEXT_ON(since);
 			text_time(&when, clock_wall_ns() - (now_ns - atomic_load(&r->members[m].since_ns)));
@@ -187,9 +184,8 @@ static void members_table(const struct groups *g)
 			shown++;
 		}
 	}
-	if (shown)
-		table_print(t);
-	else
+	table_print(t);
+	if (shown == 0)
 		fputs("resil: no member is alive\n", stderr);
 }
 
@@ -268,7 +264,7 @@ static int run_metrics(const struct verb *verb, int argc, char **argv)
 	struct metrics_of m = { .regions = regions };
 	for (size_t i = 0; i < g.n && m.n < sizeof regions / sizeof regions[0]; i++)
 		regions[m.n++] = &g.at[i].region;
-	freshen(&g);
+	groups_freshen(&g);
 	print_rendered(metrics_text, &m);
 	groups_close(&g);
 	return EXIT_DONE;

@@ -121,10 +121,6 @@ void client_begin(struct client *c, int fd, bool is_foreign, int64_t now_ns)
 	c->out = NULL;
 	c->out_cap = 0;
 	await_request(c, now_ns);
-	if (is_foreign) {
-		c->is_complete = true;
-		c->refusal = 403;
-	}
 }
 
 void client_end(struct client *c)
@@ -190,7 +186,7 @@ static struct text body_text(struct client *c)
 /* Writes the head so that it ends where the body begins. */
 static void put_head(struct client *c, int status, const struct answer *a, bool is_head)
 {
-	char head_at[CLIENT_HEAD_ROOM];
+	char head_at[CLIENT_HEAD_ROOM] = "";
 	struct text head = TEXT_ON(head_at);
 
 	text_fmt(&head, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nCache-Control: no-store\r\n", status, routes_status_text(status), a->type);
@@ -254,6 +250,9 @@ static bool answer(struct client *c, const struct control_host *host, int64_t no
 
 	if (!c->out && !client_grow(c))
 		return false;
+	/* Only now: one closed before it has sent its request meets EPIPE and never reads why. */
+	if (c->is_foreign)
+		c->refusal = 403;
 	if (c->refusal) {
 		body = body_text(c);
 		a.body = &body;

@@ -29,7 +29,9 @@ struct render_cursor {
 };
 /* The next event after the cursor, copied; false: none for now. */
 bool render_next_event(const struct region *r, struct render_cursor *cursor, int64_t now_ns, struct event *e);
+/* The living ones. is_alive: member_is_alive, or what can tell it of another pid namespace (the command's -p). */
 void render_members(struct text *t, const struct region *r, int64_t now_ns);
+void render_members_where(struct text *t, const struct region *r, int64_t now_ns, bool (*is_alive)(uint64_t id, const void *ctx), const void *ctx);
 void render_config(struct text *t, const struct config *c);
 /* {"breaker":{"value":"on","origin":"built-in"},...} */
 void render_policy_values(struct text *t, const struct config *c, const struct policy *p);

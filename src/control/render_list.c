@@ -98,7 +98,18 @@ bool render_next_event(const struct region *r, struct render_cursor *cursor, int
 	return false;
 }
 
+static bool lives_here(uint64_t id, const void *ctx)
+{
+	(void)ctx;
+	return member_is_alive(id);
+}
+
 void render_members(struct text *t, const struct region *r, int64_t now_ns)
+{
+	render_members_where(t, r, now_ns, lives_here, NULL);
+}
+
+void render_members_where(struct text *t, const struct region *r, int64_t now_ns, bool (*is_alive)(uint64_t id, const void *ctx), const void *ctx)
 {
 	const char *comma = "";
 	uint64_t owner = atomic_load_explicit(&r->header->control_owner, memory_order_relaxed);
@@ -106,7 +117,7 @@ void render_members(struct text *t, const struct region *r, int64_t now_ns)
 	for (unsigned i = 0; i < REGION_MEMBERS; i++) {
 		const struct member *m = &r->members[i];
 		uint64_t id = atomic_load_explicit(&m->id, memory_order_acquire);
-		if (id == 0 || !member_is_alive(id))
+		if (id == 0 || !is_alive(id, ctx))
 			continue;
 		int64_t since_ns = atomic_load_explicit(&m->since_ns, memory_order_relaxed);
 		text_fmt(t, "%s{\"pid\":%d", comma, (int)member_pid(id));

@@ -91,11 +91,11 @@ static bool have_clients(void)
 /* A free place; when all are taken the longest idle one's. Followers wait by intent: they go last. */
 static struct client *place(void)
 {
-	struct client *oldest = NULL;
+	struct client *oldest = clients;
 	for (struct client *c = clients; c < clients + CLIENTS_MAX; c++) {
 		if (c->state == CLIENT_FREE)
 			return c;
-		bool is_better = !oldest || (oldest->state == CLIENT_FOLLOWING && c->state != CLIENT_FOLLOWING) ||
+		bool is_better = (oldest->state == CLIENT_FOLLOWING && c->state != CLIENT_FOLLOWING) ||
 				 ((oldest->state == CLIENT_FOLLOWING) == (c->state == CLIENT_FOLLOWING) && c->active_ns < oldest->active_ns);
 		if (is_better)
 			oldest = c;

@@ -26,7 +26,7 @@ struct parts {
 	uint32_t tick;
 };
 
-enum breaker_state breaker_state(uint64_t word)
+static inline enum breaker_state state_of(uint64_t word)
 {
 	unsigned state = (unsigned)(word >> STATE_SHIFT) & 3;
 
@@ -34,9 +34,19 @@ enum breaker_state breaker_state(uint64_t word)
 	return state <= BREAKER_OPEN ? (enum breaker_state)state : BREAKER_CLOSED;
 }
 
-enum breaker_mode breaker_mode(uint64_t word)
+static inline enum breaker_mode mode_of(uint64_t word)
 {
 	return (enum breaker_mode)((word >> MODE_SHIFT) & 3);
+}
+
+enum breaker_state breaker_state(uint64_t word)
+{
+	return state_of(word);
+}
+
+enum breaker_mode breaker_mode(uint64_t word)
+{
+	return mode_of(word);
 }
 
 uint32_t breaker_count(uint64_t word)
@@ -66,7 +76,7 @@ static inline uint32_t word_tick(uint64_t word)
 
 static struct parts unpack(uint64_t word)
 {
-	return (struct parts){ breaker_state(word), breaker_mode(word), breaker_level(word), breaker_count(word),
+	return (struct parts){ state_of(word), mode_of(word), breaker_level(word), breaker_count(word),
 		breaker_generation(word), word_tick(word) };
 }
 
@@ -155,11 +165,20 @@ static inline uint32_t left_ms(uint64_t word, const struct breaker_rules *rules,
 	return left <= cap_ms(rules) ? left : 0;
 }
 
+/* Out of line, so that a rejection carries none of it. */
+static __attribute__((noinline)) uint64_t half_open(uint64_t word, int64_t now_ms)
+{
+	struct parts p = unpack(word);
+
+	move_to(&p, BREAKER_HALF_OPEN, tick_of(now_ms));
+	return pack(&p);
+}
+
 struct breaker_admission breaker_admit(uint64_t word, const struct breaker_rules *rules, int64_t now_ms)
 {
 	struct breaker_admission a = { .next = word, .decision = BREAKER_ADMIT };
-	enum breaker_mode mode = breaker_mode(word);
-	enum breaker_state state = breaker_state(word);
+	enum breaker_mode mode = mode_of(word);
+	enum breaker_state state = state_of(word);
 
 	/* A mode set by hand goes before the policy: an observed destination forced open does reject. */
 	if (mode == BREAKER_FORCED_CLOSED)
@@ -181,9 +200,7 @@ struct breaker_admission breaker_admit(uint64_t word, const struct breaker_rules
 			a.decision = BREAKER_REJECT;
 		return a;
 	}
-	struct parts p = unpack(word);
-	move_to(&p, BREAKER_HALF_OPEN, tick_of(now_ms));
-	a.next = pack(&p);
+	a.next = half_open(word, now_ms);
 	a.decision = BREAKER_PROBE;
 	return a;
 }

@@ -126,7 +126,7 @@ static inline void keep(_Atomic uint32_t *field, uint32_t value)
 		atomic_store_explicit(field, value, memory_order_relaxed);
 }
 
-static enum breaker_decision admit(struct region *r, uint32_t destination, uint64_t word, const struct breaker_rules *rules, int64_t now_ns,
+static __attribute__((noinline)) enum breaker_decision admit(struct region *r, uint32_t destination, uint64_t word, const struct breaker_rules *rules, int64_t now_ns,
 	struct circuit_token *token)
 {
 	struct destination *d = &r->destinations[destination];
@@ -273,7 +273,7 @@ enum breaker_decision circuit_admit(struct region *r, uint32_t destination, cons
 	uint64_t word = load_word(d);
 	struct breaker_admission a = breaker_admit(word, rules, now_ns / NS_PER_MS);
 
-	if (a.decision == BREAKER_PROBE || a.would_reject || is_mode_over(d, word, now_ns))
+	if (__builtin_expect(a.decision == BREAKER_PROBE || a.would_reject || is_mode_over(d, word, now_ns), 0))
 		return admit_slowly(r, destination, rules, now_ns, token);
 	if (a.decision == BREAKER_REJECT) {
 		/* Once a second is enough for last_used, and keeps its line clean in the other processes' caches. */
@@ -317,8 +317,9 @@ static enum applied apply(struct region *r, uint32_t destination, const struct b
 
 	for (int i = 0; i < TRIES; i++) {
 		uint64_t word = load_word(d);
-		struct breaker_settlement s = breaker_settle(word, rules, generation, is_probe, outcome, now_ns / NS_PER_MS,
-			random_for(d, word, now_ns));
+		/* Only a failure may begin a wait. */
+		uint64_t random = outcome == BREAKER_FAILURE ? random_for(d, word, now_ns) : 0;
+		struct breaker_settlement s = breaker_settle(word, rules, generation, is_probe, outcome, now_ns / NS_PER_MS, random);
 		if (s.is_stale)
 			return APPLIED_STALE;
 		if (s.next == word)

@@ -33,7 +33,7 @@ static uint32_t pool_size;
 static _Atomic uint32_t high;       /* records ever used */
 static _Atomic uint64_t free_list;  /* tag 32 | index + 1 */
 static _Atomic uint32_t live;
-static _Atomic uint32_t live_groups;
+_Atomic uint32_t call_live_groups;
 
 #define TAG(word) ((uint32_t)((word) >> 48))
 #define TRIED(word) ((uint32_t)((word) >> 16))
@@ -95,7 +95,7 @@ static void pool_give(uint32_t index)
 {
 	struct call *c = &pool[index];
 	if (c->is_group)
-		atomic_fetch_sub(&live_groups, 1);
+		atomic_fetch_sub(&call_live_groups, 1);
 	atomic_fetch_sub(&live, 1);
 	uint64_t head = atomic_load_explicit(&free_list, memory_order_relaxed), next;
 	do {
@@ -123,7 +123,7 @@ uint32_t call_begin(const struct guard *g, const struct circuit_token *token, in
 	atomic_store_explicit(&c->last_attempt_ns, now_ns, memory_order_relaxed);
 	atomic_fetch_add(&live, 1);
 	if (c->is_group)
-		atomic_fetch_add(&live_groups, 1);
+		atomic_fetch_add(&call_live_groups, 1);
 	uint64_t word = atomic_load_explicit(&c->word, memory_order_relaxed);
 	atomic_store_explicit(&c->word, word_make(TAG(word) + 1, g->bit, 1, false, LIVE), memory_order_release);
 	return index;
@@ -243,7 +243,7 @@ static bool is_waiting(uint64_t word)
 
 void call_declare(bool all, int64_t now_ns)
 {
-	uint32_t n = atomic_load(&high), left = atomic_load(&live_groups);
+	uint32_t n = atomic_load(&high), left = atomic_load(&call_live_groups);
 	for (uint32_t i = 0; i < n && i < pool_size && left > 0; i++) {
 		struct call *c = &pool[i];
 		uint64_t word = atomic_load_explicit(&c->word, memory_order_acquire);
@@ -267,11 +267,9 @@ static bool board(struct call *c, uint64_t word, uint32_t bit, int64_t now_ns)
 	return true;
 }
 
-uint32_t call_ride(const struct guard *g, int64_t now_ns)
+uint32_t call_find_ride(const struct guard *g, int64_t now_ns)
 {
-	uint32_t left = atomic_load_explicit(&live_groups, memory_order_relaxed);
-	if (left == 0)
-		return CALL_NONE;
+	uint32_t left = atomic_load_explicit(&call_live_groups, memory_order_relaxed);
 	uint32_t n = atomic_load(&high), best = CALL_NONE;
 	uint64_t best_word = 0;
 	bool best_is_mine = false;
@@ -310,5 +308,5 @@ void call_forked(void)
 	atomic_store(&high, 0);
 	atomic_store(&free_list, 0);
 	atomic_store(&live, 0);
-	atomic_store(&live_groups, 0);
+	atomic_store(&call_live_groups, 0);
 }

@@ -29,7 +29,13 @@
 uint32_t call_begin(const struct guard *g, const struct circuit_token *token, int64_t now_ns);
 /* A call under way that this connect continues: same destination and name, an address it has not tried, within a second of its last attempt; this thread's
  * own first. Counts the attempt. CALL_NONE: none, admit anew. Also declares failures that have waited too long. */
-uint32_t call_ride(const struct guard *g, int64_t now_ns);
+uint32_t call_find_ride(const struct guard *g, int64_t now_ns);
+extern _Atomic uint32_t call_live_groups;      /* calls under way that several addresses may make */
+static inline uint32_t call_ride(const struct guard *g, int64_t now_ns)
+{
+	return __builtin_expect(atomic_load_explicit(&call_live_groups, memory_order_relaxed) == 0, 1) ? CALL_NONE :
+													   call_find_ride(g, now_ns);
+}
 /* The outcome of one attempt, exactly once each. */
 void call_attempt_succeeded(uint32_t call, int64_t now_ns);
 void call_attempt_failed(uint32_t call, enum failure_kind kind, int64_t now_ns);

@@ -17,7 +17,7 @@
 #include "base/ownfd.h"
 #include "base/sys.h"
 #include "engine/call.h"
-#include "engine/connect.h"
+#include "engine/outcome.h"
 #include "engine/service.h"
 #include "engine/slot.h"
 
@@ -122,7 +122,7 @@ static void judge(struct slot *s, uint64_t word, int dup, int64_t now_ns)
 	if (r < 0 || info.tcpi_state == TCP_SYN_SENT || info.tcpi_state == TCP_SYN_RECV)
 		expire(s, word, dup, now_ns);
 	else if (info.tcpi_state != TCP_CLOSE)
-		connect_succeeded(s, word, now_ns); /* met its limit; the app has not looked yet (C10) */
+		outcome_succeeded(s, word, now_ns); /* met its limit; the app has not looked yet (C10) */
 	/* Closed: it failed, and the app will read why. */
 }
 
@@ -139,7 +139,7 @@ static bool end_by_number(int fd, struct slot *s, uint64_t word, int64_t now_ns)
 		if (slot_is_same(s, spare))
 			judge(s, word, spare, now_ns);
 		else
-			connect_forget(s, word, now_ns); /* the number was closed behind our back */
+			outcome_forget(s, word, now_ns); /* the number was closed behind our back */
 		/* The app may have wanted the number meanwhile: ours is elsewhere then. */
 		spare = ownfd_follow(spare);
 		sys_dup3(blank, spare, O_CLOEXEC);
@@ -223,6 +223,11 @@ void deadline_run(const _Atomic uint32_t *stop)
 
 void deadline_forked(void)
 {
+	/* The thread may have stood in the middle of a sweep (_Fork runs no handler): the lists are made anew by those who arm again. */
+	for (int fd = 0; fd <= slot_highest(); fd++)
+		atomic_store(&slot_at(fd)->is_listed, 0);
+	atomic_store(&pushed, 0);
+	atomic_store(&kept, 0);
 	blank = spare = -1; /* ownfd_drop_all has closed them */
 	atomic_store(&ending_fd, -1);
 	atomic_store(&next_wake, NEVER);

@@ -17,7 +17,7 @@ void deadline_run(const _Atomic uint32_t *stop);
 void deadline_wake(void);
 /* The timer is ending this very descriptor: waits until it is done (microseconds; bounded), so that a close cannot leave our dup behind (C7). */
 void deadline_let_pass(int fd);
-/* In a fork's child: the thread is gone; the list stays, to be served by a new one. */
+/* In a fork's child: the thread is gone, the list empty; what is still to be bounded is armed again (connect_forked). */
 void deadline_forked(void);
 
 #endif

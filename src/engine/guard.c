@@ -42,15 +42,20 @@ static bool same_addr(const struct addr *a, const struct addr *b)
 	       memcmp(a->ip, b->ip, sizeof a->ip) == 0;
 }
 
-static bool cache_get(const struct addr *a, const struct guard *key, uint32_t generation, int64_t now_ns, struct guard *g,
+/* The name of an address, as the cache compares it; zero without one. */
+struct name_key {
+	uint32_t name, bit, all;
+};
+
+static bool cache_get(const struct addr *a, const struct region *r, const struct name_key *key, int64_t now_ns, struct guard *g,
 	bool *is_guarded)
 {
 	if (a->family != ADDR_INET)
 		return false;
 	struct cached *e = cache_place(a);
 	uint32_t seq = atomic_load_explicit(&e->seq, memory_order_acquire);
-	if (seq == 0 || (seq & 1) || e->generation != generation || !same_addr(&e->addr, a) || e->guard.name != key->name ||
-	    e->guard.all != key->all || e->guard.bit != key->bit || e->guard.region != key->region || now_ns - e->made_ns > STALE_NS)
+	if (seq == 0 || (seq & 1) || e->generation != policy_generation() || !same_addr(&e->addr, a) || e->guard.name != key->name ||
+	    e->guard.all != key->all || e->guard.bit != key->bit || e->guard.region != r || now_ns - e->made_ns > STALE_NS)
 		return false;
 	*g = e->guard;
 	*is_guarded = e->is_guarded;
@@ -115,31 +120,53 @@ static bool look_up(const struct config *c, const struct addr *a, const struct n
 	return g->has_circuit || g->connect_timeout_ns > 0;
 }
 
+/* Not in the cache: asks the policy and the registry. */
+static __attribute__((noinline)) bool find_anew(const struct addr *a, const struct name_key *key, const struct name_ref *ref, int64_t now_ns,
+	struct guard *g)
+{
+	uint32_t generation = policy_generation();
+	const struct config *c = policy_acquire();
+	if (!c)
+		return false;
+	g->name = key->name;
+	g->bit = key->bit;
+	g->all = key->all;
+	bool is_guarded = look_up(c, a, key->name ? ref : NULL, now_ns, g);
+	policy_release(c);
+	cache_put(a, g, generation, now_ns, is_guarded);
+	return is_guarded;
+}
+
+/* Unix sockets are guarded only where a match names them: the others must not even attach us. */
+static bool is_named(const struct addr *a)
+{
+	const struct config *c = policy_acquire();
+	struct target target = { .addr = a, .exe = guest_exe() };
+	bool named = c && config_match(c, &target, NULL);
+	policy_release(c);
+	return named;
+}
+
 bool guard_find(const struct addr *a, int64_t now_ns, struct guard *g)
 {
-	struct guard key = { .region = guest_region(now_ns) };
-	if (!key.region || guest_is_bypassed(key.region))
+	if (__builtin_expect(a->family == ADDR_UNIX, 0) && !is_named(a))
 		return false;
-	guest_follow_reload(key.region);
+	struct region *r = guest_region(now_ns);
+	if (!r || guest_is_bypassed(r))
+		return false;
+	guest_follow_reload(r);
 	struct name_ref ref;
-	bool has_name = names_find(a, &ref);
-	if (has_name) {
+	struct name_key key = { 0 };
+	if (names_find(a, &ref)) {
 		key.name = (ref.entry + 1) << 16 ^ ref.version << 1 ^ 1;
 		key.bit = 1u << ref.bit;
 		key.all = ref.current;
 	}
-	uint32_t generation = policy_generation();
 	bool is_guarded;
-	if (cache_get(a, &key, generation, now_ns, g, &is_guarded))
+	if (cache_get(a, r, &key, now_ns, g, &is_guarded))
 		return is_guarded;
-	const struct config *c = policy_acquire();
-	if (!c)
-		return false;
-	*g = key;
-	is_guarded = look_up(c, a, has_name ? &ref : NULL, now_ns, g);
-	policy_release(c);
-	cache_put(a, g, generation, now_ns, is_guarded);
-	return is_guarded;
+	*g = (struct guard){ .region = r };
+	return find_anew(a, &key, &ref, now_ns, g);
 }
 
 void guard_forked(void)

@@ -37,13 +37,13 @@ static struct {
 
 static _Atomic bool is_restricted, is_leaving;
 static struct region regions[REGIONS_MAX];
-static _Atomic int current = -1;              /* index in regions; -1: attach at the next call */
+_Atomic(struct region *) guest_current;       /* in regions; null: attach at the next call */
 static _Atomic int attached_count;
 static _Atomic uintptr_t attaching;           /* the thread that attaches (address of a thread-local), 0: nobody */
-static _Atomic int64_t attached_ns, look_again_ns;
-static _Atomic bool is_off_elsewhere;         /* a marker file says so */
-static _Atomic bool must_join;                /* forked: not a member yet */
-static _Atomic uint32_t reload_seen;
+static _Atomic int64_t attached_ns, look_again_ns, retry_ns;
+_Atomic bool guest_is_off;
+_Atomic bool guest_must_join;                 /* forked: not a member yet */
+_Atomic uint32_t guest_reload_seen;
 
 static const char *env(const char *name)
 {
@@ -102,6 +102,36 @@ static void complain(const char *file, const char *errors)
 	sys_write(2, t.at, t.len);
 }
 
+/* What the log tells: transitions, the first of a run of rejections, limits that were passed, and configuration; never a line a call. */
+static void tell(const struct event *e)
+{
+	char line[512];
+	struct text t = TEXT_ON(line);
+	switch (e->type) {
+	case EVENT_TRANSITION:
+		text_fmt(&t, "%s %s -> %s: %s", e->destination, breaker_state_name((enum breaker_state)e->from),
+			 breaker_state_name((enum breaker_state)e->to), e->reason);
+		if (e->retry_after_ms >= 0)
+			text_fmt(&t, "; next probe in %lldms", (long long)e->retry_after_ms);
+		break;
+	case EVENT_REJECTED:
+		text_fmt(&t, "%s rejected: %s", e->destination, e->reason);
+		break;
+	case EVENT_DEADLINE:
+		text_fmt(&t, "%s %s_timeout of ", e->destination, e->reason);
+		text_duration(&t, e->value);
+		text_str(&t, " has passed");
+		break;
+	case EVENT_RELOAD:
+	case EVENT_CONFIG_ERROR:
+		text_fmt(&t, "configuration: %s", e->reason);
+		break;
+	default:
+		return;
+	}
+	log_line(line);
+}
+
 static void load_config(void)
 {
 	static char file[512], set[4096];
@@ -131,6 +161,7 @@ static void load_config(void)
 	policy_install(c);
 	const char *log = env("RESIL_LOG");
 	log_set_target(log && *log ? log : config_log(c));
+	events_set_listener(tell);
 	me.state = config_state(c);
 	me.max_destinations = config_max_destinations(c);
 	if (config_skips(c, me.exe)) {
@@ -168,12 +199,6 @@ const char *guest_exe(void) { return me.exe; }
 const char *guest_runtime_dir(void) { return me.runtime_dir; }
 int64_t guest_attached_ns(void) { return atomic_load_explicit(&attached_ns, memory_order_relaxed); }
 
-struct region *guest_region_now(void)
-{
-	int at = atomic_load_explicit(&current, memory_order_acquire);
-	return at < 0 ? NULL : &regions[at];
-}
-
 static void join(struct region *r, int64_t now_ns)
 {
 	pid_t pid = sys_getpid();
@@ -187,7 +212,7 @@ static void look_for_off_markers(void)
 	struct text t = TEXT_ON(path);
 	text_str(&t, me.state_dir);
 	text_str(&t, "/off");
-	atomic_store(&is_off_elsewhere,
+	atomic_store(&guest_is_off,
 		sys_access("/run/resil/off", F_OK) == 0 || (me.has_state_dir && sys_access(path, F_OK) == 0));
 }
 
@@ -205,6 +230,11 @@ static int attach_into(struct region *r)
 		int err = region_attach(r, me.state_dir, file, me.group, me.max_destinations, &why);
 		if (err || r->is_shared)
 			return err;
+		if (why == EMFILE || why == ENFILE) {
+			/* It will pass: better unguarded for a moment than alone for good. */
+			region_close(r);
+			return -why;
+		}
 	} else if (region_attach_private(r, me.group, me.max_destinations) != 0) {
 		return -ENOMEM;
 	}
@@ -225,20 +255,20 @@ static void attach(int64_t now_ns)
 	memset(r, 0, sizeof *r);
 	r->me = -1;
 	if (attach_into(r) != 0) {
-		atomic_store(&look_again_ns, now_ns + LOOK_AGAIN_NS);
+		atomic_store(&retry_ns, now_ns + LOOK_AGAIN_NS);
 		return;
 	}
 	join(r, now_ns);
-	atomic_store(&must_join, false);
+	atomic_store(&guest_must_join, false);
 	look_for_off_markers();
-	atomic_store(&reload_seen, atomic_load(&r->header->reload_seq));
+	atomic_store(&guest_reload_seen, atomic_load(&r->header->reload_seq));
 	atomic_store(&attached_ns, now_ns);
 	atomic_store(&look_again_ns, now_ns + LOOK_AGAIN_NS);
 	atomic_store(&attached_count, n + 1);
 	struct event e = { .type = EVENT_ATTACH, .retry_after_ms = -1 };
 	text_copy(e.reason, sizeof e.reason, r->is_shared ? "shared" : "private");
 	events_add(r, &e);
-	atomic_store_explicit(&current, n, memory_order_release);
+	atomic_store_explicit(&guest_current, r, memory_order_release);
 }
 
 static uintptr_t this_thread(void)
@@ -264,51 +294,40 @@ static void release(void)
 	atomic_store(&attaching, 0);
 }
 
-/* Once a second: is the file still the one mapped, was `off` said? */
-static void look_again(struct region *r, int64_t now_ns)
+void guest_look_again(int64_t now_ns)
 {
 	int64_t due = atomic_load_explicit(&look_again_ns, memory_order_relaxed);
-	if (now_ns < due || !atomic_compare_exchange_strong(&look_again_ns, &due, now_ns + LOOK_AGAIN_NS))
+	if (__builtin_expect(now_ns < due, 1) || guest_is_restricted() || guest_is_leaving() ||
+	    !atomic_compare_exchange_strong(&look_again_ns, &due, now_ns + LOOK_AGAIN_NS))
 		return;
 	look_for_off_markers();
-	if (r->is_shared && !region_is_current(r))
-		atomic_store(&current, -1);
+	struct region *r = guest_region_now();
+	if (r && r->is_shared && !region_is_current(r))
+		atomic_store(&guest_current, NULL);
 }
 
-struct region *guest_region(int64_t now_ns)
+struct region *guest_region_slow(int64_t now_ns)
 {
 	struct region *r = guest_region_now();
-	if (__builtin_expect(r != NULL, 1)) {
-		if (guest_is_restricted() || guest_is_leaving())
-			return r;
-		if (__builtin_expect(atomic_load_explicit(&must_join, memory_order_relaxed), 0) && claim(now_ns)) {
-			if (atomic_exchange(&must_join, false))
-				join(r, now_ns);
-			release();
-		}
-		look_again(r, now_ns);
-		r = guest_region_now();
-		if (r)
-			return r;
+	bool may_attach = !guest_is_restricted() && !guest_is_leaving();
+	if (r && may_attach && claim(now_ns)) {
+		if (atomic_exchange(&guest_must_join, false))
+			join(r, now_ns);
+		release();
 	}
-	if (guest_is_restricted() || guest_is_leaving() ||
-	    (atomic_load(&attached_count) == 0 && now_ns < atomic_load(&look_again_ns)))
+	if (r)
+		return r;
+	int attached = atomic_load(&attached_count);
+	if (attached >= REGIONS_MAX)
+		return &regions[REGIONS_MAX - 1];
+	if (!may_attach || now_ns < atomic_load(&retry_ns))
 		return NULL;
 	if (claim(now_ns)) {
 		if (!guest_region_now())
 			attach(now_ns);
 		release();
 	}
-	r = guest_region_now();
-	if (!r && atomic_load(&attached_count) > 0 && atomic_load(&attached_count) >= REGIONS_MAX)
-		r = &regions[REGIONS_MAX - 1];
-	return r;
-}
-
-bool guest_is_bypassed(const struct region *r)
-{
-	return atomic_load_explicit(&r->header->is_off, memory_order_relaxed) ||
-	       atomic_load_explicit(&is_off_elsewhere, memory_order_relaxed);
+	return guest_region_now();
 }
 
 void guest_detach(void)
@@ -323,7 +342,7 @@ void guest_detach(void)
 		member_leave(r);
 	me.has_state_dir = identity_state_dir(me.state_dir, sizeof me.state_dir, uid, kept_env);
 	identity_runtime_dir(me.runtime_dir, sizeof me.runtime_dir, uid, kept_env);
-	atomic_store(&current, -1);
+	atomic_store(&guest_current, NULL);
 }
 
 void guest_forked(void)
@@ -331,16 +350,16 @@ void guest_forked(void)
 	for (int i = 0; i < atomic_load(&attached_count); i++)
 		regions[i].me = -1;
 	atomic_store(&attaching, 0);
-	atomic_store(&must_join, true);
+	atomic_store(&guest_must_join, true);
 }
 
-void guest_follow_reload(struct region *r)
+void guest_reload(struct region *r)
 {
 	uint32_t asked = atomic_load_explicit(&r->header->reload_seq, memory_order_relaxed);
-	uint32_t seen = atomic_load_explicit(&reload_seen, memory_order_relaxed);
-	if (__builtin_expect(asked == seen, 1) || guest_is_restricted())
+	uint32_t seen = atomic_load_explicit(&guest_reload_seen, memory_order_relaxed);
+	if (asked == seen || guest_is_restricted())
 		return;
-	if (!atomic_compare_exchange_strong(&reload_seen, &seen, asked))
+	if (!atomic_compare_exchange_strong(&guest_reload_seen, &seen, asked))
 		return;
 	char errors[1024];
 	struct text t = TEXT_ON(errors);

@@ -3,6 +3,7 @@
 #ifndef RESIL_ENGINE_GUEST_H
 #define RESIL_ENGINE_GUEST_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,19 +32,46 @@ const char *guest_group(void);
 const char *guest_exe(void);
 const char *guest_runtime_dir(void);
 
-/* The region for a new call: attached when needed, with this process among its members; null when there is none to be had. At most once a second it looks
- * whether the file is still the one mapped, and whether `resil off` was said machine-wide; else loads only. */
-struct region *guest_region(int64_t now_ns);
-/* The region in use, without attaching. */
-struct region *guest_region_now(void);
+/* The region in use; null before the first guarded call, and when it is to be attached anew. */
+extern _Atomic(struct region *) guest_current;
+/* Something of guest_region_slow's is to be done: a fork's child must join. */
+extern _Atomic bool guest_must_join;
+struct region *guest_region_slow(int64_t now_ns);
+/* The region for a new call: attached when needed, with this process among its members; null when there is none to be had. Everyday: two loads. */
+static inline struct region *guest_region(int64_t now_ns)
+{
+	struct region *r = atomic_load_explicit(&guest_current, memory_order_acquire);
+	if (__builtin_expect(r && !atomic_load_explicit(&guest_must_join, memory_order_relaxed), 1))
+		return r;
+	return guest_region_slow(now_ns);
+}
+static inline struct region *guest_region_now(void)
+{
+	return atomic_load_explicit(&guest_current, memory_order_acquire);
+}
+/* For a connect that was admitted: at most once a second looks whether the region's file is still the one mapped (E15), and whether `resil off` was said. What it finds
+ * holds from the next call on. Rejected connects make no system call, hence not there; an open circuit admits a probe often enough. */
+void guest_look_again(int64_t now_ns);
 int64_t guest_attached_ns(void);
 /* `resil off` was said for this group, user or machine. */
-bool guest_is_bypassed(const struct region *r);
+extern _Atomic bool guest_is_off;   /* a marker file says so */
+static inline bool guest_is_bypassed(const struct region *r)
+{
+	return __builtin_expect(atomic_load_explicit(&r->header->is_off, memory_order_relaxed) != 0 ||
+				atomic_load_explicit(&guest_is_off, memory_order_relaxed), 0);
+}
 /* The identity changed (setuid and its family): the next call attaches under the new one. */
 void guest_detach(void);
 /* In a fork's child: not yet a member. */
 void guest_forked(void);
 /* Re-reads the configuration when the group was told to (`resil reload`); cheap otherwise. */
-void guest_follow_reload(struct region *r);
+extern _Atomic uint32_t guest_reload_seen;
+void guest_reload(struct region *r);
+static inline void guest_follow_reload(struct region *r)
+{
+	if (__builtin_expect(atomic_load_explicit(&r->header->reload_seq, memory_order_relaxed) !=
+			     atomic_load_explicit(&guest_reload_seen, memory_order_relaxed), 0))
+		guest_reload(r);
+}
 
 #endif

@@ -12,7 +12,8 @@
 #include "base/sys.h"
 #include "core/member.h"
 #include "engine/call.h"
-#include "engine/connect.h"
+#include "engine/lifetime.h"
+#include "engine/deadline.h"
 #include "engine/guard.h"
 #include "engine/guest.h"
 #include "engine/service.h"
@@ -27,19 +28,21 @@ extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (
 	__attribute__((weak));
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
-static _Atomic uint32_t *alive;      /* 1 in the process that made it, 0 in a fork's child */
+_Atomic uint32_t *process_alive;
 static void (*leave_control)(void);
 
 static void reset_in_child(void)
 {
-	if (alive)
-		atomic_store(alive, 1);
+	if (process_alive)
+		atomic_store(process_alive, 1);
 	ownfd_drop_all();
 	guest_forked();
 	call_forked();
 	guard_forked();
 	names_forked();
-	service_forked(connect_forked());
+	deadline_forked();
+	lifetime_forked();
+	service_forked();
 }
 
 static void before_fork(void)
@@ -65,8 +68,8 @@ void process_init(void)
 	void *page = sys_mmap(4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (!sys_is_error(page)) {
 		if (sys_madvise(page, 4096, MADV_WIPEONFORK) == 0) {
-			alive = page;
-			atomic_store(alive, 1);
+			process_alive = page;
+			atomic_store(process_alive, 1);
 		} else {
 			sys_munmap(page, 4096);
 		}
@@ -75,17 +78,30 @@ void process_init(void)
 		__register_atfork(before_fork, in_parent, in_child, &__dso_handle);
 }
 
-void process_check(void)
+void process_is_child(void)
 {
-	if (__builtin_expect(alive && atomic_load_explicit(alive, memory_order_relaxed) == 0, 0))
-		reset_in_child();
+	reset_in_child();
+}
+
+/* The process goes on as another program: what it holds of a group is given back as at exit, with a way back should exec fail. */
+static void give_back(void)
+{
+	if (call_live_count() > 0)
+		lifetime_exiting();
+	struct region *r = guest_region_now();
+	if (!r)
+		return;
+	if (leave_control)
+		leave_control();
+	member_leave(r);
 }
 
 void process_execs(void)
 {
 	process_check();
-	if (call_live_count() > 0)
-		connect_exiting();
+	give_back();
+	if (guest_region_now())
+		atomic_store(&guest_must_join, true);
 }
 
 void process_set_leave(void (*leave)(void))
@@ -99,12 +115,6 @@ void process_exits(void)
 	process_check();
 	if (atomic_exchange(&has_left, true))
 		return;
-	if (call_live_count() > 0)
-		connect_exiting();
 	guest_leave();
-	if (leave_control)
-		leave_control();
-	struct region *r = guest_region_now();
-	if (r)
-		member_leave(r);
+	give_back();
 }

@@ -134,6 +134,12 @@ void service_wake_timer(void)
 		start(&timer);
 }
 
+void service_keep_timer(void)
+{
+	if (__builtin_expect(atomic_load_explicit(&timer.state, memory_order_relaxed) != RUNS, 0) && deadline_is_any())
+		start(&timer);
+}
+
 void service_follow(struct region *r, int64_t now_ns)
 {
 	if (atomic_load_explicit(&socket_server.state, memory_order_relaxed) == RUNS || !control.run)
@@ -182,16 +188,13 @@ void service_resume(void)
 		start(&timer);
 }
 
-void service_forked(bool needs_timer)
+void service_forked(void)
 {
 	atomic_store(&pauses, 0);
 	atomic_store(&timer.state, NONE);
 	atomic_store(&socket_server.state, NONE);
 	atomic_store(&timer.not_before_ns, 0);
 	atomic_store(&socket_server.not_before_ns, 0);
-	deadline_forked();
 	if (control.forget)
 		control.forget();
-	if (needs_timer && deadline_is_any())
-		start(&timer);
 }

@@ -20,6 +20,8 @@ void service_set_control(const struct service_control *control);
 
 /* Something was armed earlier than the timer's next waking: wakes it, or starts it. */
 void service_wake_timer(void);
+/* On a hook of a pending connect: its timer must be of this process. A fork's child starts it only here, or when it becomes a daemon: most children exec at once. */
+void service_keep_timer(void);
 /* On a guarded connect: starts the control thread when it is due (CONTRACT, `control`). A few loads otherwise. */
 void service_follow(struct region *r, int64_t now_ns);
 /* Ends and joins every thread of ours, and lets none start until service_resume(). Nests. */
@@ -28,7 +30,7 @@ void service_pause(void);
 void service_resume(void);
 /* The main thread has left by pthread_exit and no other of the app's is there: our threads must not keep the process. Two system calls at most. */
 bool service_is_alone(void);
-/* In a fork's child: no thread of ours exists here. needs_timer: inherited connects are armed. */
-void service_forked(bool needs_timer);
+/* In a fork's child: no thread of ours exists here. */
+void service_forked(void);
 
 #endif

@@ -28,10 +28,8 @@ static uint32_t wanted_slots(void)
 	return n < FLOOR ? FLOOR : (uint32_t)n;
 }
 
-bool slot_table_make(void)
+bool slot_table_map(void)
 {
-	if (__atomic_load_n(&slot_count, __ATOMIC_ACQUIRE))
-		return true;
 	for (uint32_t n = wanted_slots(); n >= FLOOR; n /= 2) {
 		size_t size = n * sizeof(struct slot);
 		void *at = sys_mmap(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -72,8 +72,12 @@ static inline struct slot *slot_watched(int fd)
 	return state == SLOT_CONNECTING || state == SLOT_EXPIRED ? s : (struct slot *)0;
 }
 
-/* Makes the table; false when there is no memory for one. Sized by the hard limit of descriptors, our own ceiling and RLIMIT_AS. */
-bool slot_table_make(void);
+/* Makes the table, once; false when there is no memory for one. Sized by the hard limit of descriptors, our own ceiling and RLIMIT_AS. */
+bool slot_table_map(void);
+static inline bool slot_table_make(void)
+{
+	return __builtin_expect(__atomic_load_n(&slot_count, __ATOMIC_ACQUIRE) != 0, 1) || slot_table_map();
+}
 /* Changes the state when the word is still `seen`; generation: +1 when is_new_life. */
 bool slot_change(struct slot *s, uint64_t seen, enum slot_state to, bool is_new_life);
 /* Highest descriptor ever tracked, for scans at exit and fork. */

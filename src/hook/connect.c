@@ -7,6 +7,8 @@
 
 #include "base/real.h"
 #include "engine/connect.h"
+#include "engine/lifetime.h"
+#include "engine/outcome.h"
 #include "engine/guest.h"
 #include "engine/process.h"
 #include "hook/export.h"
@@ -18,7 +20,7 @@
 /* A number that libc just gave out: what was known of it is over (E12: its close may have been a raw system call). */
 static void is_new(int fd, bool is_guardable, uint32_t traits)
 {
-	connect_closing(fd);
+	lifetime_closing(fd);
 	if (is_guardable && slot_table_make())
 		slot_begin(fd, true, traits);
 }
@@ -65,7 +67,7 @@ EXPORT int shutdown(int fd, int how)
 	/* On a pending connect SHUT_RDWR gives it up; on anything else it says nothing to us. */
 	struct slot *s = slot_watched(fd);
 	if (s && r == 0 && how == SHUT_RDWR && guest_is_on() && slot_state_of(slot_word(s)) == SLOT_CONNECTING)
-		connect_cancelled(fd);
+		lifetime_cancelled(fd);
 	return r;
 }
 
@@ -77,7 +79,7 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 		return r;
 	int saved = errno, err;
 	memcpy(&err, value, sizeof err);
-	err = connect_so_error(s, fd, err);
+	err = outcome_so_error(s, fd, err);
 	memcpy(value, &err, sizeof err);
 	errno = saved;
 	return r;

@@ -9,7 +9,8 @@
 #include "base/ownfd.h"
 #include "base/real.h"
 #include "base/sys.h"
-#include "engine/connect.h"
+#include "engine/lifetime.h"
+#include "engine/slot.h"
 #include "engine/guest.h"
 #include "hook/export.h"
 
@@ -20,7 +21,7 @@ EXPORT int close(int fd)
 			errno = EBADF;
 			return -1;
 		}
-		connect_closing(fd);
+		lifetime_closing(fd);
 	}
 	return real.close(fd);
 }
@@ -58,7 +59,7 @@ EXPORT int close_range(unsigned first, unsigned last, int flags)
 		return real.close_range(first, last, flags);
 	int highest = slot_highest();
 	for (unsigned fd = first; highest >= 0 && fd <= last && fd <= (unsigned)highest; fd++)
-		connect_closing((int)fd);
+		lifetime_closing((int)fd);
 	struct range r = { .first = first, .last = last, .flags = flags };
 	ownfd_each(close_around, &r);
 	close_piece(&r, r.first, last);
@@ -78,8 +79,8 @@ EXPORT int dup(int fd)
 {
 	int got = real.dup(fd);
 	if (got >= 0 && guest_is_on()) {
-		connect_closing(got);
-		connect_dupped(fd, got);
+		lifetime_closing(got);
+		lifetime_dupped(fd, got);
 	}
 	return got;
 }
@@ -92,7 +93,7 @@ static void make_way(int fd, int to)
 	if (ownfd_owns(to))
 		ownfd_move(to);
 	else
-		connect_closing(to);
+		lifetime_closing(to);
 }
 
 EXPORT int dup2(int fd, int to)
@@ -106,7 +107,7 @@ EXPORT int dup2(int fd, int to)
 	make_way(fd, to);
 	int got = real.dup2(fd, to);
 	if (got >= 0)
-		connect_dupped(fd, to);
+		lifetime_dupped(fd, to);
 	return got;
 }
 ALIAS(dup2, __dup2);
@@ -122,7 +123,7 @@ EXPORT int dup3(int fd, int to, int flags)
 	make_way(fd, to);
 	int got = real.dup3(fd, to, flags);
 	if (got >= 0)
-		connect_dupped(fd, to);
+		lifetime_dupped(fd, to);
 	return got;
 }
 
@@ -144,8 +145,8 @@ static int after_fcntl(int fd, int cmd, long arg, int r)
 	if (r < 0 || !guest_is_on())
 		return r;
 	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) {
-		connect_closing(r);
-		connect_dupped(fd, r);
+		lifetime_closing(r);
+		lifetime_dupped(fd, r);
 	} else if (cmd == F_SETFL) {
 		set_nonblocking(fd, arg & O_NONBLOCK);
 	}
@@ -192,7 +193,7 @@ static void closing_stream(FILE *f)
 	int saved = errno;
 	int fd = fileno_unlocked(f); /* -1 for memory streams (CP7) */
 	if (fd >= 0)
-		connect_closing(fd);
+		lifetime_closing(fd);
 	errno = saved;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/real.h"
 #include "engine/connect.h"
+#include "engine/outcome.h"
 #include "engine/guest.h"
 #include "hook/export.h"
 
@@ -17,37 +18,44 @@ static inline struct slot *watched(int fd)
 }
 
 /* Around the real call, which stays visible in the body. */
-#define GUARD_IO(fd, direction, call)                                                                          \
-	struct slot *s = watched(fd);                                                                          \
+#define GUARD_IO(fd, direction, call) GUARD_IO_IF(true, fd, direction, call)
+#define GUARD_IO_IF(condition, fd, direction, call)                                                            \
+	struct slot *s = (condition) ? watched(fd) : NULL;                                                                      \
 	if (__builtin_expect(!s, 1))                                                                           \
 		return call;                                                                                   \
-	if (!connect_io_begin(s, fd))                                                                          \
+	if (!outcome_io_begin(s, fd))                                                                          \
 		return -1;                                                                                     \
-	return connect_io_end(s, fd, call, direction)
+	return outcome_io_end(s, fd, call, direction)
+
+/* Error reports and urgent bytes are not data (A15). */
+static inline bool is_data(int flags)
+{
+	return (flags & (MSG_ERRQUEUE | MSG_OOB)) == 0;
+}
 
 EXPORT ssize_t recv(int fd, void *buf, size_t n, int flags)
 {
-	GUARD_IO(fd, IO_IN, real.recv(fd, buf, n, flags));
+	GUARD_IO_IF(is_data(flags), fd, IO_IN, real.recv(fd, buf, n, flags));
 }
 
 EXPORT ssize_t recvfrom(int fd, void *restrict buf, size_t n, int flags, struct sockaddr *restrict from, socklen_t *restrict len)
 {
-	GUARD_IO(fd, IO_IN, real.recvfrom(fd, buf, n, flags, from, len));
+	GUARD_IO_IF(is_data(flags), fd, IO_IN, real.recvfrom(fd, buf, n, flags, from, len));
 }
 
 EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
-	GUARD_IO(fd, IO_IN, real.recvmsg(fd, msg, flags));
+	GUARD_IO_IF(is_data(flags), fd, IO_IN, real.recvmsg(fd, msg, flags));
 }
 
 EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags, struct timespec *timeout)
 {
-	struct slot *s = watched(fd);
+	struct slot *s = is_data(flags) ? watched(fd) : NULL;
 	if (!s)
 		return real.recvmmsg(fd, msgs, n, flags, timeout);
-	if (!connect_io_begin(s, fd))
+	if (!outcome_io_begin(s, fd))
 		return -1;
-	return (int)connect_io_end(s, fd, real.recvmmsg(fd, msgs, n, flags, timeout), IO_IN);
+	return (int)outcome_io_end(s, fd, real.recvmmsg(fd, msgs, n, flags, timeout), IO_IN);
 }
 
 EXPORT ssize_t read(int fd, void *buf, size_t n)
@@ -73,12 +81,12 @@ EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t size)
 
 EXPORT ssize_t __recv_chk(int fd, void *buf, size_t n, size_t size, int flags)
 {
-	GUARD_IO(fd, IO_IN, real.__recv_chk(fd, buf, n, size, flags));
+	GUARD_IO_IF(is_data(flags), fd, IO_IN, real.__recv_chk(fd, buf, n, size, flags));
 }
 
 EXPORT ssize_t __recvfrom_chk(int fd, void *buf, size_t n, size_t size, int flags, struct sockaddr *from, socklen_t *len)
 {
-	GUARD_IO(fd, IO_IN, real.__recvfrom_chk(fd, buf, n, size, flags, from, len));
+	GUARD_IO_IF(is_data(flags), fd, IO_IN, real.__recvfrom_chk(fd, buf, n, size, flags, from, len));
 }
 
 EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
@@ -113,13 +121,13 @@ EXPORT ssize_t splice(int in, off64_t *at_in, int out, off64_t *at_out, size_t n
 	struct slot *from = watched(in), *to = watched(out);
 	if (!from && !to)
 		return real.splice(in, at_in, out, at_out, n, flags);
-	if ((from && !connect_io_begin(from, in)) || (to && !connect_io_begin(to, out)))
+	if ((from && !outcome_io_begin(from, in)) || (to && !outcome_io_begin(to, out)))
 		return -1;
 	ssize_t r = real.splice(in, at_in, out, at_out, n, flags);
 	/* An error may be of either end: only the one that can be told apart is believed. */
 	if (to)
-		return connect_io_end(to, out, r, IO_OUT);
-	return connect_io_end(from, in, r, IO_IN);
+		return outcome_io_end(to, out, r, IO_OUT);
+	return outcome_io_end(from, in, r, IO_IN);
 }
 
 /* ---- sends that may be connects (MSG_FASTOPEN with an address) ---- */
@@ -174,7 +182,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 	struct slot *s = watched(fd);
 	if (!s)
 		return real.sendmmsg(fd, msgs, n, flags);
-	if (!connect_io_begin(s, fd))
+	if (!outcome_io_begin(s, fd))
 		return -1;
-	return (int)connect_io_end(s, fd, real.sendmmsg(fd, msgs, n, flags), IO_OUT);
+	return (int)outcome_io_end(s, fd, real.sendmmsg(fd, msgs, n, flags), IO_OUT);
 }

@@ -15,8 +15,22 @@ syscall:
 	.cfi_endproc
 	.size	syscall, . - syscall
 
+/* RTLD_DEEPBIND hides us from what is loaded (php's extensions: php-curl was wholly unseen), so the flag is taken off on the way (E18). A jump and not a call: libc
+ * looks at the caller's return address to find the caller's search path. */
+	.globl	dlopen
+	.type	dlopen, @function
+dlopen:
+	.cfi_startproc
+	cmpb	$0, guest_on(%rip)
+	je	1f
+	and	$~8, %esi
+1:	jmp	*real_dlopen(%rip)
+	.cfi_endproc
+	.size	dlopen, . - dlopen
+
 /* The child of vfork runs on its parent's stack and thread-local storage until it execs or exits, so the return address must not stay on the stack: it is kept in
- * guest_vfork_return[depth]. The child counts itself in guest_vfork_depth, the parent takes that back when it goes on: hooks that see a depth leave our tables alone (E3).
+ * guest_vfork_return[depth]. The parent counts the depth up before the call and down after it; the child sees it counted and never touches it: hooks that see a
+ * depth leave our tables alone (E3). So it holds too where another library's vfork is a fork in truth (ThreadSanitizer's): then the child alone keeps the depth.
  * Depth 8 and beyond is not counted further: still a vfork child. */
 	.globl	vfork
 	.type	vfork, @function
@@ -27,34 +41,29 @@ vfork:
 	mov	guest_vfork_depth@gottpoff(%rip), %rax
 	mov	%fs:(%rax), %ecx
 	cmp	$8, %ecx
-	jae	4f
+	jae	3f
 	mov	guest_vfork_return@gottpoff(%rip), %rdx
 	lea	(%rdx,%rcx,8), %rdx
 	pop	%rsi
 	.cfi_adjust_cfa_offset -8
 	.cfi_register %rip, %rsi
 	mov	%rsi, %fs:(%rdx)
+	incl	%fs:(%rax)
 	cmpq	$0, real_vfork(%rip)
-	je	5f
+	je	4f
 	call	*real_vfork(%rip)
 1:	mov	guest_vfork_depth@gottpoff(%rip), %rcx
+	mov	%fs:(%rcx), %esi
+	dec	%esi
 	test	%eax, %eax
-	js	2f
-	jz	3f
-	decl	%fs:(%rcx)		/* the parent, after its child */
-2:	mov	%fs:(%rcx), %esi
-	mov	guest_vfork_return@gottpoff(%rip), %rdx
+	jz	2f
+	mov	%esi, %fs:(%rcx)	/* the parent, after its child; or no child */
+2:	mov	guest_vfork_return@gottpoff(%rip), %rdx
 	lea	(%rdx,%rsi,8), %rdx
 	push	%fs:(%rdx)
 	ret
-3:	mov	%fs:(%rcx), %esi	/* the child */
-	mov	guest_vfork_return@gottpoff(%rip), %rdx
-	lea	(%rdx,%rsi,8), %rdx
-	incl	%fs:(%rcx)
-	push	%fs:(%rdx)
-	ret
-4:	jmp	*real_vfork(%rip)
-5:	mov	$58, %eax		/* before our constructor: the system call itself; errors are rare enough to be -1 alone */
+3:	jmp	*real_vfork(%rip)
+4:	mov	$58, %eax		/* before our constructor: the system call itself; its rare errors are told as -1 */
 	syscall
 	cmp	$-4095, %rax
 	jb	1b

@@ -122,6 +122,23 @@ EXPORT void _Exit(int status)
 	_exit(status);
 }
 
+/* A daemon is a fork's child that stays: the limits of the connects it inherited need a timer of its own, and it may do nothing but poll from here on (E4). */
+EXPORT int daemon(int nochdir, int noclose)
+{
+	int r = real.daemon(nochdir, noclose);
+	if (r == 0 && guest_is_on())
+		service_keep_timer();
+	return r;
+}
+
+EXPORT pid_t setsid(void)
+{
+	pid_t r = real.setsid();
+	if (r >= 0 && guest_is_on())
+		service_keep_timer();
+	return r;
+}
+
 /* A second thread makes unshare(CLONE_NEWUSER) and some setns fail (measured): ours step aside (E5). */
 EXPORT int unshare(int flags)
 {

@@ -1,7 +1,7 @@
 /* Keys and their values, from a file and from RESIL_SET, into the configuration. See parse.h; no state of its own. */
 #include "policy/parse.h"
 
-#include "policy/match.h"
+#include "policy/pattern.h"
 #include "policy/value.h"
 
 /* The name of an enum place that takes keys, as messages have it. */
@@ -31,7 +31,7 @@ static void add_pattern(struct parse *p, const char *s, size_t n)
 		p->has_said_patterns = true;
 		return;
 	}
-	if (!match_read(&pattern, c, s, n, &f)) {
+	if (!pattern_read(&pattern, c, s, n, &f)) {
 		complain(p->out, p->line, &f, s, n);
 		return;
 	}
@@ -60,7 +60,7 @@ static void add_patterns(struct parse *p, const char *s, size_t n)
 
 static void set_log(struct parse *p, const char *s, size_t n)
 {
-	static const char *const words[] = { "off", "stderr", "syslog", NULL };
+	static const char *const words[] = {"off", "stderr", "syslog", NULL};
 	struct fault f;
 	fault_clear(&f);
 	bool is_word = parse_is(s, n, "off") || parse_is(s, n, "stderr") || parse_is(s, n, "syslog");
@@ -112,23 +112,12 @@ static void set_setting(struct parse *p, enum config_setting setting, const char
 	}
 	c->setting_line[setting] = p->line;
 	switch (setting) {
-	case SETTING_LOG:
-		set_log(p, s, n);
-		break;
-	case SETTING_STATE:
-		c->state = (enum state_kind)value;
-		break;
-	case SETTING_MAX_DESTINATIONS:
-		c->max_destinations = (uint32_t)value;
-		break;
-	case SETTING_CONTROL:
-		c->control = (enum control_kind)value;
-		break;
-	case SETTING_SKIP_EXE:
-		set_skip_exe(p, s, n);
-		break;
-	case SETTING_COUNT:
-		break;
+	case SETTING_LOG: set_log(p, s, n); break;
+	case SETTING_STATE: c->state = (enum state_kind)value; break;
+	case SETTING_MAX_DESTINATIONS: c->max_destinations = (uint32_t)value; break;
+	case SETTING_CONTROL: c->control = (enum control_kind)value; break;
+	case SETTING_SKIP_EXE: set_skip_exe(p, s, n); break;
+	case SETTING_COUNT: break;
 	}
 }
 
@@ -140,7 +129,8 @@ void assign_unknown(struct complaints *out, uint32_t line, enum place place, con
 	fault_clear(&f);
 	if (is_resil && (value_find_key(name, n) >= 0 || parse_is(name, n, "match"))) {
 		text_str(&f.what, "this key is none of [resil]");
-		text_str(&f.accepted, parse_is(name, n, "match") ? "it belongs in [destination NAME]" : "it belongs in [defaults] or [destination NAME]");
+		text_str(&f.accepted, parse_is(name, n, "match") ? "it belongs in [destination NAME]"
+								 : "it belongs in [defaults] or [destination NAME]");
 	} else if (!is_resil && value_find_setting(name, n) >= 0) {
 		text_fmt(&f.what, "this key is none of %s", place_name(place));
 		text_str(&f.accepted, "it belongs in [resil]");
@@ -149,7 +139,7 @@ void assign_unknown(struct complaints *out, uint32_t line, enum place place, con
 		text_str(&f.accepted, "it holds for all that no [destination NAME] matches");
 	} else {
 		const char *nearest = complain_nearest(name, n, names);
-		static const char *const match[] = { "match", NULL };
+		static const char *const match[] = {"match", NULL};
 		if (!nearest && place == PLACE_DESTINATION)
 			nearest = complain_nearest(name, n, match);
 		text_fmt(&f.what, "unknown key in %s", place_name(place));
@@ -181,7 +171,8 @@ static void set_policy_key(struct parse *p, enum config_key key, const char *s, 
 void assign_key(struct parse *p, const char *name, size_t n, const char *s, size_t len)
 {
 	if (p->place == PLACE_NOWHERE) {
-		complain_plain(p->out, p->line, "a key before any section", name, n, "under [resil], [defaults] or [destination NAME]");
+		complain_plain(p->out, p->line, "a key before any section", name, n,
+			"under [resil], [defaults] or [destination NAME]");
 		return;
 	}
 	if (p->place == PLACE_DESTINATION && parse_is(name, n, "match")) {
@@ -240,7 +231,7 @@ static void set_one(struct config *c, const char *s, size_t n, struct complaints
 		return;
 	}
 	value_store(&c->defaults.policy, (enum config_key)key, number);
-	c->defaults.policy.origin[key] = (struct origin){ .kind = ORIGIN_ENVIRONMENT };
+	c->defaults.policy.origin[key] = (struct origin){.kind = ORIGIN_ENVIRONMENT};
 }
 
 void assign_set(struct config *c, const char *set, struct complaints *out)

@@ -1,11 +1,12 @@
-/* See complain.h. Called while a configuration is read: in the constructor, on the control thread, and by the command. No state of its own. */
+/* See complain.h. Called while a configuration is read: in the constructor, on the control thread, and by the command.
+ * No state of its own. */
 #include "policy/complain.h"
 
 #include <string.h>
 
 #define LINE_MAX_BYTES 1600
 #define QUOTE_MAX 60
-#define MORE_ROOM 32        /* kept free in the caller's buffer for "... and N more" */
+#define MORE_ROOM 32 /* kept free in the caller's buffer for "... and N more" */
 #define WORD_MAX 40
 
 void fault_clear(struct fault *f)
@@ -16,7 +17,7 @@ void fault_clear(struct fault *f)
 	f->what_bytes[0] = f->accepted_bytes[0] = f->suggestion_bytes[0] = '\0';
 }
 
-/* Control bytes become '?': the line is read on terminals. Long values are cut in the middle of nothing that matters. */
+/* Control bytes become '?': the line is read on terminals. Long values are shown by their beginning. */
 static void quote(struct text *t, const char *s, size_t n)
 {
 	text_char(t, '\'');
@@ -25,7 +26,8 @@ static void quote(struct text *t, const char *s, size_t n)
 	text_str(t, n > QUOTE_MAX ? "...'" : "'");
 }
 
-static void compose(struct text *t, const struct complaints *c, uint32_t line, const struct fault *f, const char *value, size_t n)
+static void compose(
+	struct text *t, const struct complaints *c, uint32_t line, const struct fault *f, const char *value, size_t n)
 {
 	text_str(t, c->source);
 	if (line > 0) {
@@ -80,7 +82,8 @@ void complain(struct complaints *c, uint32_t line, const struct fault *f, const 
 	text_char(c->out, '\n');
 }
 
-void complain_plain(struct complaints *c, uint32_t line, const char *what, const char *value, size_t n, const char *accepted)
+void complain_plain(
+	struct complaints *c, uint32_t line, const char *what, const char *value, size_t n, const char *accepted)
 {
 	struct fault f;
 	fault_clear(&f);
@@ -134,14 +137,14 @@ static unsigned distance(const char *a, size_t n, const char *b, size_t m)
 const char *complain_nearest(const char *s, size_t n, const char *const *words)
 {
 	const char *nearest = NULL;
-	unsigned best = 3;
+	size_t best = 3;
 	if (n == 0 || n > WORD_MAX)
 		return NULL;
 	for (; *words; words++) {
 		size_t m = strlen(*words);
 		if (m > WORD_MAX || m + 2 < n || n + 2 < m)
 			continue;
-		unsigned d = distance(s, n, *words, m);
+		size_t d = distance(s, n, *words, m);
 		if (d < best && 2 * d < m + 1) {
 			best = d;
 			nearest = *words;

@@ -1,5 +1,6 @@
-/* See config.h: reading as a whole, what one section takes from another, and the questions the shim asks. config_load runs in the constructor of
- * every process: without a file and without RESIL_SET it costs one mmap and some thousand instructions. */
+/* See config.h: reading as a whole, what one section takes from another, and the questions the shim asks. config_load
+ * runs in the constructor of every process: without a file and without RESIL_SET it costs one mmap and some thousand
+ * instructions. */
 #include <errno.h>
 #include <string.h>
 
@@ -48,7 +49,8 @@ static struct config *config_new(const struct source_bytes *b, const char *file)
 {
 	uint32_t sections = at_most(b->brackets, CONFIG_POLICIES_MAX - 1);
 	uint32_t patterns = sections ? at_most(b->commas + b->lines, CONFIG_MATCHES_MAX) : 0;
-	/* A pattern is kept as it was written and as it is compared, each with the byte that its comma takes in the file. */
+	/* A pattern is kept as it was written and as it is compared, each with the byte that its comma takes in the
+	 * file. */
 	size_t pool = strlen(file) + 1 + 2 * (b->len + 1);
 	size_t at_sections = align(sizeof(struct config), 16);
 	size_t at_patterns = align(at_sections + sections * sizeof(struct section), 16);
@@ -105,7 +107,7 @@ static void settle(struct policy *p, bool is_broken)
 	if (is_broken) {
 		p->breaker = POLICY_BREAKER_OBSERVE;
 		p->connect_timeout_ns = 0;
-		p->origin[KEY_BREAKER] = p->origin[KEY_CONNECT_TIMEOUT] = (struct origin){ .kind = ORIGIN_OBSERVE_ONLY };
+		p->origin[KEY_BREAKER] = p->origin[KEY_CONNECT_TIMEOUT] = (struct origin){.kind = ORIGIN_OBSERVE_ONLY};
 	}
 	p->rules.is_observed = p->breaker == POLICY_BREAKER_OBSERVE;
 	/* The cap is never below the first wait. */
@@ -125,8 +127,8 @@ static void trim(struct config *c)
 struct config *config_load(const struct config_source *source, struct text *errors, int *error_count)
 {
 	const char *file = source->file ? source->file : "";
-	struct complaints of_file = { .out = errors, .source = file }, of_set = { .out = errors, .source = "RESIL_SET" };
-	struct source_bytes b = { .at = NULL };
+	struct complaints of_file = {.out = errors, .source = file}, of_set = {.out = errors, .source = "RESIL_SET"};
+	struct source_bytes b = {.at = NULL};
 	bool is_read = file[0] && source_read(&b, file, source->is_optional, &of_file);
 
 	*error_count = of_file.count;
@@ -162,12 +164,12 @@ void config_free(struct config *c)
 		sys_munmap(c, c->size);
 }
 
-static bool path_of(char *path, size_t cap, const char *dir, const char *rest)
+/* dir and rest into path, from its beginning. */
+static bool path_of(struct text path, const char *dir, const char *rest)
 {
-	struct text t = { .at = path, .cap = cap };
-	text_str(&t, dir);
-	text_str(&t, rest);
-	return !t.is_cut;
+	text_str(&path, dir);
+	text_str(&path, rest);
+	return !path.is_cut;
 }
 
 /* Not to be searched counts as not there: after su, HOME may still be another user's. */
@@ -179,21 +181,22 @@ static bool is_there(const char *path)
 
 bool config_find_file(char *path, size_t cap, bool *is_optional, const char *(*getenv_fn)(const char *))
 {
+	struct text t = {.at = path, .cap = cap};
 	const char *named = getenv_fn("RESIL_CONF");
 	*is_optional = false;
 	if (named && named[0])
-		return path_of(path, cap, named, "");
+		return path_of(t, named, "");
 
 	*is_optional = true;
 	const char *xdg = getenv_fn("XDG_CONFIG_HOME"), *home = getenv_fn("HOME");
 	if (xdg && xdg[0] == '/') {
-		if (path_of(path, cap, xdg, "/resil/resil.conf") && is_there(path))
+		if (path_of(t, xdg, "/resil/resil.conf") && is_there(path))
 			return true;
 	} else if (home && home[0] == '/') {
-		if (path_of(path, cap, home, "/.config/resil/resil.conf") && is_there(path))
+		if (path_of(t, home, "/.config/resil/resil.conf") && is_there(path))
 			return true;
 	}
-	return path_of(path, cap, "/etc/resil/resil.conf", "") && is_there(path);
+	return path_of(t, "/etc/resil/resil.conf", "") && is_there(path);
 }
 
 enum state_kind config_state(const struct config *c)
@@ -242,44 +245,6 @@ bool config_skips(const struct config *c, const char *exe)
 		s = end;
 	}
 	return false;
-}
-
-static bool exe_fits(const struct config *c, const struct section *s, const char *exe)
-{
-	for (uint32_t i = s->first; i < s->first + s->count; i++)
-		if (c->patterns[i].kind == PATTERN_EXE && match_glob(c->patterns[i].host, c->patterns[i].host_len, exe))
-			return true;
-	return false;
-}
-
-/* The pattern of a section that fits, or null. With exe: alone it fits every TCP connect of that executable. */
-static const struct pattern *section_fits(const struct config *c, const struct section *s, const struct target *t, size_t name_len)
-{
-	if (s->has_exe && (!t->exe || !exe_fits(c, s, t->exe)))
-		return NULL;
-	for (uint32_t i = s->first; i < s->first + s->count; i++) {
-		const struct pattern *p = &c->patterns[i];
-		bool fits = p->kind == PATTERN_EXE ? !s->has_place && t->addr->family == ADDR_INET : match_fits(p, t, name_len);
-		if (fits)
-			return p;
-	}
-	return NULL;
-}
-
-const struct policy *config_match(const struct config *c, const struct target *target, const char **pattern)
-{
-	size_t name_len = c->section_count > 0 && target->name ? strlen(target->name) : 0;
-	if (pattern)
-		*pattern = "";
-	for (uint32_t i = 0; i < c->section_count; i++) {
-		const struct pattern *p = section_fits(c, &c->sections[i], target, name_len);
-		if (!p)
-			continue;
-		if (pattern)
-			*pattern = p->text;
-		return &c->sections[i].policy;
-	}
-	return target->addr->family == ADDR_INET ? &c->defaults.policy : NULL;
 }
 
 const struct policy *config_policy(const struct config *c, uint32_t index)

@@ -5,7 +5,8 @@
 
 /* Policy keys, for [defaults] and [destination NAME]:
  * X(ENUMERATOR, "name", type, field of struct policy, "default", minimum, maximum, "sentence")
- * Types: CHOICE (choices in config.c), DURATION (ns; minimum 0 means `off` is accepted), DURATION_MS (a uint32_t of ms), COUNT, FACTOR (hundredths: 2 -> 200), PERCENT, ERRNO. */
+ * Types: CHOICE (choices in value.c), DURATION (ns; minimum 0 means `off` is accepted, 0 itself never), DURATION_MS (a uint32_t of ms), COUNT,
+ * FACTOR (hundredths: 2 -> 200), PERCENT, ERRNO (one of value.c's list). */
 #define POLICY_KEYS(X)                                                                                                                     \
 	X(BREAKER, "breaker", CHOICE, breaker, "on", 0, 0, "`on`, `off`, or `observe`: decides and counts, never rejects")                     \
 	X(KEY, "key", CHOICE, key, "origin", 0, 0, "one breaker per `origin` (name:port), `address` (ip:port) or `section` (all that this section matches)") \
@@ -27,7 +28,7 @@ enum config_key {
 	KEY_COUNT
 };
 
-/* Settings of [resil]: X(ENUMERATOR, "name", type, "default", minimum, maximum, "sentence") */
+/* Settings of [resil]: X(ENUMERATOR, "name", type, "default", minimum, maximum, "sentence"). TEXT is read in assign.c. */
 #define RESIL_SETTINGS(X)                                                                                                                  \
 	X(LOG, "log", TEXT, "off", 0, 0, "`off`, `stderr`, `syslog`, or a file's path; RESIL_LOG goes before it")                              \
 	X(STATE, "state", CHOICE, "shared", 0, 0, "`shared` by all processes of the group, or `private` to each")                              \

@@ -1,15 +1,9 @@
-/* See match.h. match_fits and match_glob run on the connect path: loads and compares only. */
+/* See match.h and config_match in config.h. Runs on the connect path and in signal handlers: loads and compares only. */
 #include "policy/match.h"
 
 #include <string.h>
 
-#define HOST_MAX 253
-
-static bool begins(const char *s, size_t n, const char *with)
-{
-	size_t m = strlen(with);
-	return n >= m && memcmp(s, with, m) == 0;
-}
+#include "policy/inside.h"
 
 bool match_glob(const char *pattern, size_t n, const char *name)
 {
@@ -34,313 +28,88 @@ bool match_glob(const char *pattern, size_t n, const char *name)
 	return p == end;
 }
 
-static bool net_fits(const struct pattern *p, const struct addr *a)
+/* A connect as the patterns look at it: what all of them ask for is worked out once. */
+struct sight {
+	const struct target *target;
+	size_t name_len;
+	uint64_t ip[2]; /* as it lies in memory */
+	bool is_inet, is_v4;
+	uint16_t port;
+};
+
+static bool net_fits(const struct pattern *p, const struct sight *s)
 {
-	unsigned whole = p->prefix / 8, rest = p->prefix % 8;
-	if (addr_is_v4(a) != p->is_v4 || (p->scope && p->scope != a->scope))
-		return false;
-	if (memcmp(p->ip, a->ip, whole) != 0)
-		return false;
-	return rest == 0 || ((p->ip[whole] ^ a->ip[whole]) & (0xff00u >> rest) & 0xff) == 0;
+	uint64_t off = ((s->ip[0] ^ p->net[0]) & p->mask[0]) | ((s->ip[1] ^ p->net[1]) & p->mask[1]);
+	return off == 0 && s->is_v4 == p->is_v4 && (p->scope == 0 || p->scope == s->target->addr->scope);
 }
 
-bool match_fits(const struct pattern *p, const struct target *target, size_t name_len)
+/* Not for PATTERN_EXE. */
+static bool place_fits(const struct pattern *p, const struct sight *s)
 {
-	const struct addr *a = target->addr;
-	if (p->kind == PATTERN_UNIX)
-		return a->family == ADDR_UNIX && a->unix_len == p->host_len && memcmp(a->path, p->host, p->host_len) == 0;
-	if (a->family != ADDR_INET || a->port < p->low || a->port > p->high)
+	const struct addr *a = s->target->addr;
+	if (!s->is_inet)
+		return p->kind == PATTERN_UNIX && a->family == ADDR_UNIX && a->unix_len == p->host_len &&
+		       memcmp(a->path, p->host, p->host_len) == 0;
+	if (s->port < p->low || s->port > p->high)
 		return false;
 	switch ((enum pattern_kind)p->kind) {
-	case PATTERN_ANY:
-		return true;
-	case PATTERN_HOST:
-		return name_len == p->host_len && memcmp(target->name, p->host, name_len) == 0;
+	case PATTERN_ANY: return true;
+	case PATTERN_NET: return net_fits(p, s);
+	case PATTERN_HOST: return s->name_len == p->host_len && memcmp(s->target->name, p->host, s->name_len) == 0;
 	case PATTERN_SUFFIX:
-		return name_len > p->host_len && memcmp(target->name + name_len - p->host_len, p->host, p->host_len) == 0;
-	case PATTERN_NET:
-		return net_fits(p, a);
+		return s->name_len > p->host_len &&
+		       memcmp(s->target->name + s->name_len - p->host_len, p->host, p->host_len) == 0;
 	case PATTERN_UNIX:
-	case PATTERN_EXE:
-		break;
+	case PATTERN_EXE: break;
 	}
 	return false;
 }
 
-static bool wrong(struct fault *fault, const char *what, const char *accepted)
+static bool exe_fits(const struct config *c, const struct section *s, const char *exe)
 {
-	text_str(&fault->what, what);
-	text_str(&fault->accepted, accepted);
+	for (uint32_t i = s->first; i < s->first + s->count; i++)
+		if (c->patterns[i].kind == PATTERN_EXE && match_glob(c->patterns[i].host, c->patterns[i].host_len, exe))
+			return true;
 	return false;
 }
 
-/* 1 to 65535, digits only. */
-static bool read_port(const char *s, size_t n, uint16_t *port)
+/* The pattern of a section that fits, or null. With exe: alone it fits every TCP connect of that executable. */
+static const struct pattern *section_fits(const struct config *c, const struct section *s, const struct sight *t)
 {
-	uint32_t v = 0;
-	if (n == 0 || n > 5)
-		return false;
-	for (size_t i = 0; i < n; i++) {
-		if (s[i] < '0' || s[i] > '9')
-			return false;
-		v = v * 10 + (uint32_t)(s[i] - '0');
+	if (s->has_exe && (!t->target->exe || !exe_fits(c, s, t->target->exe)))
+		return NULL;
+	for (uint32_t i = s->first; i < s->first + s->count; i++) {
+		const struct pattern *p = &c->patterns[i];
+		bool fits = p->kind == PATTERN_EXE ? !s->has_place && t->is_inet : place_fits(p, t);
+		if (fits)
+			return p;
 	}
-	*port = (uint16_t)v;
-	return v >= 1 && v <= 65535;
+	return NULL;
 }
 
-/* What follows the colon: "443" or "8000-8099". */
-static bool read_ports(struct pattern *p, const char *s, size_t n, struct fault *fault)
+const struct policy *config_match(const struct config *c, const struct target *target, const char **pattern)
 {
-	const char *dash = memchr(s, '-', n);
-	size_t first = dash ? (size_t)(dash - s) : n;
-	if (!read_port(s, first, &p->low) || (dash && !read_port(dash + 1, n - first - 1, &p->high)))
-		return wrong(fault, "match: not a port", "1 to 65535, a range such as 8000-8099, or none for every port");
-	if (!dash)
-		p->high = p->low;
-	return p->low <= p->high || wrong(fault, "match: a range of ports that ends before it begins", "the lower one first");
-}
+	const struct addr *a = target->addr;
+	if (pattern)
+		*pattern = "";
+	if (c->section_count == 0)
+		return a->family == ADDR_INET ? &c->defaults.policy : NULL;
 
-static const char *keep_lower(struct config *c, const char *s, size_t n)
-{
-	char host[HOST_MAX + 1];
-	for (size_t i = 0; i < n; i++)
-		host[i] = (char)(s[i] >= 'A' && s[i] <= 'Z' ? s[i] - 'A' + 'a' : s[i]);
-	return config_keep(c, host, n);
-}
-
-/* Letters, digits, '-', '_', and bytes of other alphabets as the app writes them; labels are not empty. */
-static bool is_host(const char *s, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		char c = s[i];
-		bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-			(unsigned char)c >= 0x80;
-		if (!is_letter && (c != '.' || i == 0 || s[i - 1] == '.'))
-			return false;
+	struct sight sight = {
+		.target = target,
+		.name_len = target->name ? strlen(target->name) : 0,
+		.is_inet = a->family == ADDR_INET,
+		.is_v4 = addr_is_v4(a),
+		.port = a->port,
+	};
+	memcpy(sight.ip, a->ip, sizeof sight.ip);
+	for (uint32_t i = 0; i < c->section_count; i++) {
+		const struct pattern *p = section_fits(c, &c->sections[i], &sight);
+		if (!p)
+			continue;
+		if (pattern)
+			*pattern = p->text;
+		return &c->sections[i].policy;
 	}
-	return n > 0;
-}
-
-/* Digits and dots alone, or a last label of digits: no host has such a name. */
-static bool looks_numeric(const char *s, size_t n)
-{
-	size_t i = n;
-	while (i > 0 && s[i - 1] >= '0' && s[i - 1] <= '9')
-		i--;
-	return i < n && (i == 0 || s[i - 1] == '.');
-}
-
-static bool read_host(struct pattern *p, struct config *c, const char *s, size_t n, struct fault *fault)
-{
-	p->kind = PATTERN_HOST;
-	if (begins(s, n, "*.")) {
-		p->kind = PATTERN_SUFFIX;
-		s++;
-		n--;
-	}
-	if (n > 1 && s[n - 1] == '.')
-		n--;
-	const char *bare = p->kind == PATTERN_SUFFIX ? s + 1 : s;
-	size_t bare_len = n - (size_t)(bare - s);
-	if (memchr(bare, '*', bare_len))
-		return wrong(fault, "match: a star stands alone or before a dot", "*, *:443, *.internal or *.internal:443");
-	if (bare_len > HOST_MAX - 1)
-		return wrong(fault, "match: too long for a host name", "at most 252 bytes");
-	if (!is_host(bare, bare_len))
-		return wrong(fault, "match: neither a host name nor an address", "host, host:443, *.internal, 10.0.0.0/8:5432, [fd00::]/8:443, unix:/path, exe:NAME or *");
-	if (looks_numeric(bare, bare_len))
-		return wrong(fault, "match: not an IPv4 address", "four numbers up to 255, such as 10.0.0.1");
-	p->host = keep_lower(c, s, n);
-	p->host_len = (uint16_t)n;
-	return true;
-}
-
-/* Clears the bits beyond the prefix; were there any? */
-static bool clear_beyond(uint8_t ip[16], unsigned prefix)
-{
-	bool had = false;
-	for (unsigned i = 0; i < 16; i++) {
-		unsigned keep = prefix >= 8 * (i + 1) ? 0xff : prefix <= 8 * i ? 0 : (0xff00u >> (prefix - 8 * i)) & 0xff;
-		had |= (ip[i] & ~keep & 0xff) != 0;
-		ip[i] = (uint8_t)(ip[i] & keep);
-	}
-	return had;
-}
-
-/* s: digits after the slash, m of them; null: none, the address alone. */
-static bool read_prefix(struct pattern *p, const struct addr *a, const char *s, size_t m, struct fault *fault)
-{
-	unsigned most = p->is_v4 ? 32 : 128, bits = 0;
-	for (size_t i = 0; i < m && i < 4; i++)
-		bits = s[i] >= '0' && s[i] <= '9' ? bits * 10 + (unsigned)(s[i] - '0') : 1000;
-	if (s && (m == 0 || m > 3 || bits > most))
-		return wrong(fault, "match: not a prefix length", p->is_v4 ? "/0 to /32" : "/0 to /128");
-	if (!s)
-		bits = most;
-	p->prefix = (uint8_t)(p->is_v4 ? bits + 96 : bits);
-	if (clear_beyond(p->ip, p->prefix)) {
-		struct addr net = *a;
-		memcpy(net.ip, p->ip, 16);
-		addr_host_text(&fault->suggestion, &net);
-		text_fmt(&fault->suggestion, "/%u", bits);
-		return wrong(fault, "match: the address has bits beyond its prefix", "the first address of the net");
-	}
-	return true;
-}
-
-/* ADDRESS, ADDRESS/BITS; true with *is_net false: it is no address at all. */
-static bool read_net(struct pattern *p, const char *s, size_t n, bool *is_net, struct fault *fault)
-{
-	char literal[64];
-	struct addr a;
-	const char *slash = memchr(s, '/', n);
-	size_t len = slash ? (size_t)(slash - s) : n;
-
-	*is_net = false;
-	if (len == 0 || len >= sizeof literal)
-		return true;
-	memcpy(literal, s, len);
-	literal[len] = '\0';
-	if (!addr_from_literal(&a, literal))
-		return true;
-	*is_net = true;
-	p->kind = PATTERN_NET;
-	p->is_v4 = addr_is_v4(&a);
-	p->scope = a.scope;
-	memcpy(p->ip, a.ip, 16);
-	return read_prefix(p, &a, slash ? slash + 1 : NULL, slash ? n - len - 1 : 0, fault);
-}
-
-/* "[fd00::1]:443", "[fd00::]/8:443", "[fd00::/8]:443": rewritten as address/bits. */
-static bool read_bracketed(struct pattern *p, const char *s, size_t n, struct fault *fault)
-{
-	static const char accepted[] = "[fd00::1], [fd00::1]:443, [fd00::]/8 or [fd00::]/8:443";
-	const char *close = memchr(s, ']', n);
-	if (!close)
-		return wrong(fault, "match: a bracket is not closed", accepted);
-
-	char net[80];
-	struct text t = TEXT_ON(net);
-	text_bytes(&t, s + 1, (size_t)(close - s) - 1);
-	const char *rest = close + 1;
-	size_t left = n - (size_t)(rest - s);
-	if (left > 0 && rest[0] == '/') {
-		const char *colon = memchr(rest, ':', left);
-		size_t take = colon ? (size_t)(colon - rest) : left;
-		text_bytes(&t, rest, take);
-		rest += take;
-		left -= take;
-	}
-	bool is_net = false, is_right = !t.is_cut && read_net(p, net, t.len, &is_net, fault);
-	if (!is_right && is_net)
-		return false;
-	if (!is_net || p->is_v4)
-		return wrong(fault, "match: not an IPv6 address", accepted);
-	if (left == 0)
-		return true;
-	return rest[0] == ':' ? read_ports(p, rest + 1, left - 1, fault) : wrong(fault, "match: text after the bracket", accepted);
-}
-
-/* HOST, HOST:PORTS, NET, NET:PORTS, `*`, `*:PORTS`. */
-static bool read_place(struct pattern *p, struct config *c, const char *s, size_t n, struct fault *fault)
-{
-	bool is_net;
-	if (s[0] == '[')
-		return read_bracketed(p, s, n, fault);
-
-	const char *colon = memchr(s, ':', n);
-	size_t len = colon ? (size_t)(colon - s) : n;
-	if (colon && memchr(colon + 1, ':', n - len - 1)) {
-		/* IPv6 without brackets: all colons are its own. */
-		if (!read_net(p, s, n, &is_net, fault))
-			return false;
-		return is_net || wrong(fault, "match: not an IPv6 address", "fd00::1, fd00::/8, and with a port [fd00::1]:443");
-	}
-	if (colon && !read_ports(p, colon + 1, n - len - 1, fault))
-		return false;
-	if (len == 0)
-		return wrong(fault, "match: no host before the port", "host:443, or *:443 for every host");
-	if (len == 1 && s[0] == '*') {
-		p->kind = PATTERN_ANY;
-		return true;
-	}
-	if (!read_net(p, s, len, &is_net, fault))
-		return false;
-	return is_net || read_host(p, c, s, len, fault);
-}
-
-static bool read_unix(struct pattern *p, struct config *c, const char *path, size_t n, struct fault *fault)
-{
-	p->kind = PATTERN_UNIX;
-	if (n < 2 || n > sizeof ((struct addr *)0)->path || (path[0] != '/' && path[0] != '@'))
-		return wrong(fault, "match: not the path of a socket", "unix:/path, or unix:@name for an abstract one, at most 108 bytes");
-	p->host = config_keep(c, path, n);
-	p->host_len = (uint16_t)n;
-	return true;
-}
-
-static bool read_exe(struct pattern *p, struct config *c, const char *name, size_t n, struct fault *fault)
-{
-	p->kind = PATTERN_EXE;
-	if (n == 0 || n > 255)
-		return wrong(fault, "match: exe: needs a name", "the base name of an executable, such as exe:curl or exe:python*");
-	const char *slash = memrchr(name, '/', n);
-	if (slash) {
-		text_str(&fault->suggestion, "exe:");
-		text_bytes(&fault->suggestion, slash + 1, n - (size_t)(slash + 1 - name));
-		return wrong(fault, "match: exe: takes a base name, no path", "exe:curl");
-	}
-	p->host = config_keep(c, name, n);
-	p->host_len = (uint16_t)n;
-	return true;
-}
-
-/* "https://pay.internal:443/v1" -> "pay.internal:443". */
-static bool refuse_url(const char *s, size_t n, const char *slashes, struct fault *fault)
-{
-	const char *host = slashes + 3;
-	size_t len = n - (size_t)(host - s);
-	const char *end = memchr(host, '/', len);
-	text_bytes(&fault->suggestion, host, end ? (size_t)(end - host) : len);
-	if (begins(s, n, "https:") && !memchr(host, ':', end ? (size_t)(end - host) : len))
-		text_str(&fault->suggestion, ":443");
-	return wrong(fault, "match: a URL is no pattern", "the host alone, or host:port");
-}
-
-/* "exec:curl", "unx:/run/x": a slip in the kind. */
-static void suggest_kind(const char *s, size_t n, struct fault *fault)
-{
-	static const char *const kinds[] = { "unix", "exe", NULL };
-	const char *colon = memchr(s, ':', n);
-	const char *kind = colon ? complain_nearest(s, (size_t)(colon - s), kinds) : NULL;
-	if (!kind || fault->suggestion.len > 0)
-		return;
-	text_str(&fault->suggestion, kind);
-	text_bytes(&fault->suggestion, colon, n - (size_t)(colon - s));
-}
-
-bool match_read(struct pattern *p, struct config *c, const char *s, size_t n, struct fault *fault)
-{
-	*p = (struct pattern){ .kind = PATTERN_ANY, .low = 0, .high = 65535 };
-	p->text = config_keep(c, s, n);
-	bool is_read;
-	const char *slashes = memmem(s, n, "://", 3);
-	if (n == 0)
-		is_read = wrong(fault, "match: an empty pattern", "one pattern between two commas");
-	else if (slashes)
-		is_read = refuse_url(s, n, slashes, fault);
-	else if (begins(s, n, "unix:"))
-		is_read = read_unix(p, c, s + 5, n - 5, fault);
-	else if (begins(s, n, "exe:"))
-		is_read = read_exe(p, c, s + 4, n - 4, fault);
-	else if (begins(s, n, "sni:") || begins(s, n, "udp:"))
-		return wrong(fault, "match: this version has no sni: and no udp: patterns", "host:port, *.suffix:port, a net, unix:/path, exe:NAME or *");
-	else
-		is_read = read_place(p, c, s, n, fault);
-	if (!is_read)
-		suggest_kind(s, n, fault);
-	if (is_read && (!p->text || (p->kind != PATTERN_ANY && p->kind != PATTERN_NET && !p->host)))
-		return wrong(fault, "match: no memory for this pattern", "fewer or shorter ones");
-	return is_read;
+	return sight.is_inet ? &c->defaults.policy : NULL;
 }

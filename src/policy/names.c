@@ -30,26 +30,26 @@ struct entry {
 	struct host host[NAMES_ADDRESSES];
 };
 
-struct table {
+struct names_table {
 	struct entry entry[ENTRIES];
 	/* Address index: tag (high 16 bits of the hash, never 0) << 16 | entry. Stale ones point to entries that no longer hold the address and are overwritten. */
 	_Atomic uint32_t bucket[BUCKETS];
 };
 
-static _Atomic(struct table *) table;
+_Atomic(struct names_table *) names_table;
 /* This thread's latest look-up: entry + 1. */
 static __thread uint32_t latest;
 
-static struct table *table_get(void)
+static struct names_table *table_get(void)
 {
-	struct table *t = atomic_load_explicit(&table, memory_order_acquire);
+	struct names_table *t = atomic_load_explicit(&names_table, memory_order_acquire);
 	if (t)
 		return t;
 	t = sys_mmap(sizeof *t, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (sys_is_error(t))
 		return NULL;
-	struct table *other = NULL;
-	if (!atomic_compare_exchange_strong(&table, &other, t)) {
+	struct names_table *other = NULL;
+	if (!atomic_compare_exchange_strong(&names_table, &other, t)) {
 		sys_munmap(t, sizeof *t);
 		return other;
 	}
@@ -78,7 +78,7 @@ static int entry_place(const struct entry *e, const uint8_t ip[16], uint32_t sco
 	return -1;
 }
 
-static void index_add(struct table *t, uint32_t entry, const uint8_t ip[16], uint32_t scope)
+static void index_add(struct names_table *t, uint32_t entry, const uint8_t ip[16], uint32_t scope)
 {
 	uint64_t hash = host_hash(ip, scope);
 	uint32_t mine = bucket_tag(hash) << 16 | entry;
@@ -117,7 +117,7 @@ static size_t name_clean(char to[NAMES_MAX + 1], const char *name)
 }
 
 /* Claims the entry of a name for writing (sequence odd); the least recently used one when the name is new. Null when all are busy. */
-static struct entry *entry_claim(struct table *t, const char *name, size_t len, uint64_t hash, bool *is_new)
+static struct entry *entry_claim(struct names_table *t, const char *name, size_t len, uint64_t hash, bool *is_new)
 {
 	struct entry *lru = NULL;
 	for (uint32_t i = 0; i < ENTRIES; i++) {
@@ -163,7 +163,7 @@ void names_learn(const char *name, const struct addr *addrs, unsigned count, int
 	if (addr_from_literal(&literal, name))
 		return;
 	size_t len = name_clean(clean, name);
-	struct table *t = len && count ? table_get() : NULL;
+	struct names_table *t = len && count ? table_get() : NULL;
 	if (!t)
 		return;
 	uint64_t hash = hash_mix(hash_bytes(HASH_START, clean, len));
@@ -201,7 +201,7 @@ void names_learn(const char *name, const struct addr *addrs, unsigned count, int
 }
 
 /* Fills ref when entry `index` holds the host now. */
-static bool entry_match(struct table *t, uint32_t index, const struct addr *a, struct name_ref *ref)
+static bool entry_match(struct names_table *t, uint32_t index, const struct addr *a, struct name_ref *ref)
 {
 	struct entry *e = &t->entry[index];
 	uint32_t seq = atomic_load_explicit(&e->seq, memory_order_acquire);
@@ -221,9 +221,9 @@ static bool entry_match(struct table *t, uint32_t index, const struct addr *a, s
 	return true;
 }
 
-bool names_find(const struct addr *a, struct name_ref *ref)
+bool names_search(const struct addr *a, struct name_ref *ref)
 {
-	struct table *t = atomic_load_explicit(&table, memory_order_acquire);
+	struct names_table *t = atomic_load_explicit(&names_table, memory_order_acquire);
 	if (!t || a->family != ADDR_INET)
 		return false;
 	if (latest && entry_match(t, latest - 1, a, ref))
@@ -250,7 +250,7 @@ bool names_find(const struct addr *a, struct name_ref *ref)
 
 bool names_text(const struct name_ref *ref, char name[NAMES_MAX + 1])
 {
-	struct table *t = atomic_load_explicit(&table, memory_order_acquire);
+	struct names_table *t = atomic_load_explicit(&names_table, memory_order_acquire);
 	if (!t || ref->entry >= ENTRIES)
 		return false;
 	struct entry *e = &t->entry[ref->entry];
@@ -267,7 +267,7 @@ bool names_text(const struct name_ref *ref, char name[NAMES_MAX + 1])
 
 void names_forked(void)
 {
-	struct table *t = atomic_load(&table);
+	struct names_table *t = atomic_load(&names_table);
 	for (uint32_t i = 0; t && i < ENTRIES; i++) {
 		struct entry *e = &t->entry[i];
 		if (!(atomic_load(&e->seq) & 1))

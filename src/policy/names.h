@@ -7,6 +7,7 @@
 #ifndef RESIL_POLICY_NAMES_H
 #define RESIL_POLICY_NAMES_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,7 +28,12 @@ struct name_ref {
  * within a second (the other family) adds to it, a later one replaces what is current. */
 void names_learn(const char *name, const struct addr *addrs, unsigned count, int64_t now_ns);
 /* The name an address belongs to: this thread's latest look-up first, else the process's latest (A13). */
-bool names_find(const struct addr *a, struct name_ref *ref);
+bool names_search(const struct addr *a, struct name_ref *ref);
+extern _Atomic(struct names_table *) names_table;      /* null until something was learnt */
+static inline bool names_find(const struct addr *a, struct name_ref *ref)
+{
+	return atomic_load_explicit(&names_table, memory_order_relaxed) && names_search(a, ref);
+}
 /* The text of a found name; false when the entry has been given away meanwhile. */
 bool names_text(const struct name_ref *ref, char name[NAMES_MAX + 1]);
 /* After fork, in the child. */

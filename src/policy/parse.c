@@ -1,18 +1,17 @@
-/* The INI text: read line by line through inih, with the lines counted here, since inih's handler gets no number, cuts long lines and names, and
- * says of a bad line only that there was one. Called by config_load on its caller's thread; all state is in struct parse on the stack.
+/* The INI text: read line by line through inih, with the lines counted here, since inih's handler gets no number, cuts
+ * long lines and names, and says of a bad line only that there was one. Called by config_load on its caller's thread;
+ * all state is in struct parse on the stack.
  *
  * A line that is no comment is one of
- *    [section]                 taken here (inih would cut its name at 49 bytes), then shown to inih so that it forgets the last key
- *    key = value               taken by inih; an indented one is shown without its indent, or inih would add it to the value above
- *    	more                    after a value that ends in a comma, indented: goes on with that list (inih calls the handler with the same name) */
+ *    [section]      taken here (inih would cut its name at 49 bytes); inih is shown `[]` and forgets the last key
+ *    key = value    taken by inih; an indented one is shown without its indent, or inih would add it to the value above
+ *        more       indented, after a value that ended in a comma: goes on with that list (inih calls the handler with
+ *                   the same name again) */
 #include "policy/parse.h"
 
 #include <ini.h>
 
-#define NAME_MAX_INIH 49   /* inih's names are cut beyond */
-
-/* A variable of Debian's inih; weak, since other builds have a constant. */
-extern int ini_max_line __attribute__((weak));
+#define NAME_MAX_INIH 49 /* inih's names are cut beyond */
 
 /* The length without a comment: a ';' after a blank, as inih has it. */
 static size_t before_comment(const char *s, size_t n)
@@ -72,7 +71,7 @@ static void enter_destination(struct parse *p, const char *name, size_t n)
 
 static void enter_unknown(struct parse *p, const char *kind, size_t n, const char *whole, size_t whole_len)
 {
-	static const char *const kinds[] = { "resil", "defaults", "destination", NULL };
+	static const char *const kinds[] = {"resil", "defaults", "destination", NULL};
 	struct fault f;
 	fault_clear(&f);
 	text_str(&f.what, parse_is(kind, n, "fault") ? "this version has no [fault NAME] sections" : "unknown section");
@@ -110,7 +109,8 @@ static void enter_section(struct parse *p, const char *s, size_t n)
 	if (parse_is(s, kind, "destination")) {
 		enter_destination(p, name, name_len);
 	} else if ((is_resil || is_defaults) && name_len > 0) {
-		complain_plain(p->out, p->line, "this section takes no name", s, n, is_resil ? "[resil]" : "[defaults]");
+		complain_plain(
+			p->out, p->line, "this section takes no name", s, n, is_resil ? "[resil]" : "[defaults]");
 	} else if (is_resil || is_defaults) {
 		uint32_t *first = is_resil ? &p->resil_line : &p->defaults_line;
 		if (*first)
@@ -153,16 +153,18 @@ static void take_header(struct parse *p, const char *s, size_t n)
 {
 	const char *close = memchr(s, ']', n);
 	if (!close) {
-		complain_plain(p->out, p->line, "a section without its closing bracket", s, n, "[resil], [defaults] or [destination NAME]");
 		begin_section(p);
+		complain_plain(p->out, p->line, "a section without its closing bracket", s, n,
+			"[resil], [defaults] or [destination NAME]");
 		return;
 	}
 	const char *rest = close + 1;
 	size_t left = n - (size_t)(rest - s);
 	parse_strip(&rest, &left);
-	if (left > 0 && rest[0] != ';' && rest[0] != '#')
-		complain_plain(p->out, p->line, "text after a section's closing bracket", rest, left, "a comment, or a line of its own");
 	enter_section(p, s + 1, (size_t)(close - s) - 1);
+	if (left > 0 && rest[0] != ';' && rest[0] != '#')
+		complain_plain(p->out, p->line, "text after a section's closing bracket", rest, left,
+			"a comment, or a line of its own");
 }
 
 /* A line that inih would cut, or answer with nothing. True: it was refused. */
@@ -172,7 +174,8 @@ static bool refuse_line(struct parse *p, const char *s, size_t n, size_t most)
 		struct fault f;
 		fault_clear(&f);
 		text_fmt(&f.what, "the line is too long: %u bytes", (unsigned)n);
-		text_fmt(&f.accepted, "at most %u; match and skip_exe go on over indented lines after a comma", (unsigned)most);
+		text_fmt(&f.accepted, "at most %u; match and skip_exe go on over indented lines after a comma",
+			(unsigned)most);
 		complain(p->out, p->line, &f, s, n);
 		p->has_match_key = true; /* perhaps: one fault a line */
 		return true;
@@ -191,7 +194,8 @@ static bool refuse_line(struct parse *p, const char *s, size_t n, size_t most)
 	else if (trimmed == 0)
 		complain_plain(p->out, p->line, "no key before the sign", s, n, "key = value");
 	else if (p->place == PLACE_NOWHERE)
-		complain_plain(p->out, p->line, "a key before any section", s, trimmed, "under [resil], [defaults] or [destination NAME]");
+		complain_plain(p->out, p->line, "a key before any section", s, trimmed,
+			"under [resil], [defaults] or [destination NAME]");
 	else
 		assign_unknown(p->out, p->line, p->place, s, trimmed);
 	return true;
@@ -241,7 +245,7 @@ static char *next_line(char *to, int cap, void *user)
 		if (refuse_line(p, s, n, most))
 			return to;
 	}
-	struct text line = { .at = to, .cap = (size_t)cap };
+	struct text line = {.at = to, .cap = (size_t)cap};
 	text_str(&line, p->is_continuation ? " " : "");
 	text_bytes(&line, s, n);
 	p->is_unanswered = true;
@@ -250,12 +254,13 @@ static char *next_line(char *to, int cap, void *user)
 
 void parse_file(struct config *c, const struct source_bytes *b, struct complaints *out)
 {
-	struct parse p = { .config = c, .out = out, .at = b->at, .end = b->at + b->len };
-	if (&ini_max_line)
-		__atomic_store_n(&ini_max_line, CONFIG_LINE_MAX + 3, __ATOMIC_RELAXED);
+	struct parse p = {.config = c, .out = out, .at = b->at, .end = b->at + b->len};
+	/* inih's line buffer is a variable (200 bytes unless told otherwise), the same for every thread that reads. */
+	__atomic_store_n(&ini_max_line, CONFIG_LINE_MAX + 3, __ATOMIC_RELAXED);
 	ini_parse_stream(next_line, &p, take_key, &p);
 	complain_unanswered(&p);
 	leave_section(&p);
 	if (out->count >= COMPLAIN_MOST)
-		complain_plain(out, p.line, "too many faults: the rest was not read", NULL, 0, "a configuration of resil");
+		complain_plain(
+			out, p.line, "too many faults: the rest was not read", NULL, 0, "a configuration of resil");
 }

@@ -14,20 +14,19 @@ enum list { LIST_NONE, LIST_MATCH, LIST_SKIP_EXE, LIST_IGNORED };
 struct parse {
 	struct config *config;
 	struct complaints *out;
-	const char *at, *end;              /* not yet read */
-	uint32_t line;                     /* of the last one read */
+	const char *at, *end; /* not yet read */
+	uint32_t line;	      /* of the last one read */
 	enum place place;
-	struct section *section;           /* PLACE_DEFAULTS, PLACE_DESTINATION */
+	struct section *section; /* PLACE_DEFAULTS, PLACE_DESTINATION */
 	uint32_t header_line, resil_line, defaults_line;
-	uint32_t seen[SEEN];               /* lines of the keys of this section */
-	bool has_match_key;                /* also a wrong one */
-	bool is_unanswered;                /* inih was shown a line that must come back as a key */
-	bool is_continuation;              /* the line it was shown goes on with a list */
-	enum list list;                    /* of the last key */
-	bool is_list_open;                 /* ... and its value ended in a comma */
+	uint32_t seen[SEEN];  /* lines of the keys of this section */
+	bool has_match_key;   /* also a wrong one */
+	bool is_unanswered;   /* inih was shown a line that must come back as a key */
+	bool is_continuation; /* the line it was shown goes on with a list */
+	enum list list;	      /* of the last key */
+	bool is_list_open;    /* ... and its value ended in a comma */
 	bool has_said_patterns, has_said_sections;
 };
-
 
 static inline bool parse_is_blank(char c)
 {
@@ -49,7 +48,8 @@ static inline void parse_strip(const char **s, size_t *n)
 		(*n)--;
 }
 
-/* assign.c: a key of the section that was entered, or what goes on with the list of the last one. Both say themselves what is wrong. */
+/* assign.c: a key of the section that was entered, or what goes on with the list of the last one. Both say themselves
+ * what is wrong. */
 void assign_key(struct parse *p, const char *name, size_t n, const char *value, size_t len);
 void assign_more(struct parse *p, const char *value, size_t len);
 void assign_unknown(struct complaints *out, uint32_t line, enum place place, const char *name, size_t n);

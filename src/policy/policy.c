@@ -1,12 +1,15 @@
 /* See policy.h.
  *
- * Why a configuration is never freed under a reader: both sides write, then read what the other writes, all four sequentially consistent.
+ * Why a configuration is never freed under a reader: both sides write, then read what the other writes, all four
+ * sequentially consistent.
  *    acquire:  count++       then  current == i ?      yes: use holder i      no: count--, again
  *    install:  current = j   then  count of i == 0 ?   yes: free holder i     no: leave it to the next install
- * At least one of the two sees the other: if the reader still found i current, the installer sees its count. A reader that comes later finds j. A
- * reader that finds a holder reused and current again reads the new configuration, which is the one in force.
- * Installers exclude each other by a flag that carries their pid: in a child of fork a parent's flag is void. A crash at any line of install leaves a
- * holder filled but not current, which the next install frees, or a mapping that nobody knows, never one freed twice. */
+ * At least one of the two sees the other: if the reader still found i current, the installer sees its count. A reader
+ * that comes later finds j. A reader that finds a holder reused and current again reads the new configuration, which is
+ * the one in force.
+ * Installers exclude each other by a flag that carries their pid: in a child of fork a parent's flag is void. A crash
+ * at any line of install leaves a holder filled but not current, which the next install frees, or a mapping that nobody
+ * knows, never one freed twice. */
 #include "policy/policy.h"
 
 #include <errno.h>
@@ -20,13 +23,13 @@
 
 struct holder {
 	struct config *_Atomic config; /* written by the installer, while it is not current and has no count */
-	_Atomic int32_t count;         /* readers, and for a moment those who come too late */
+	_Atomic int32_t count;	       /* readers, and for a moment those who come too late */
 };
 
 static struct holder holders[HOLDERS];
-static _Atomic uint32_t current;       /* index + 1; 0: none yet */
+static _Atomic uint32_t current; /* index + 1; 0: none yet */
 static _Atomic uint32_t generation;
-static _Atomic int32_t installer;      /* pid; 0: nobody installs */
+static _Atomic int32_t installer; /* pid; 0: nobody installs */
 
 /* Written by policy_set_source, read under the installer's flag. */
 static char source_file[PATH_MAX_BYTES], source_set[CONFIG_SET_MAX + 2];
@@ -115,7 +118,7 @@ uint32_t policy_generation(void)
 
 void policy_set_source(const struct config_source *from)
 {
-	source = (struct config_source){ .is_optional = from->is_optional };
+	source = (struct config_source){.is_optional = from->is_optional};
 	if (from->file) {
 		text_copy(source_file, sizeof source_file, from->file);
 		source.file = source_file;

@@ -25,44 +25,23 @@ void config_origin_text(struct text *t, const struct config *c, const struct pol
 {
 	const struct origin *o = &p->origin[key];
 	switch ((enum origin_kind)o->kind) {
-	case ORIGIN_BUILTIN:
-		text_str(t, "built-in");
-		break;
-	case ORIGIN_FILE_DEFAULTS:
-		text_fmt(t, "%s:%u [defaults]", c->file, o->line);
-		break;
-	case ORIGIN_FILE_SECTION:
-		text_fmt(t, "%s:%u [destination %s]", c->file, o->line, p->section);
-		break;
-	case ORIGIN_ENVIRONMENT:
-		text_str(t, "RESIL_SET");
-		break;
-	case ORIGIN_OBSERVE_ONLY:
-		text_str(t, "observing only: the configuration has faults");
-		break;
+	case ORIGIN_BUILTIN: text_str(t, "built-in"); break;
+	case ORIGIN_FILE_DEFAULTS: text_fmt(t, "%s:%u [defaults]", c->file, o->line); break;
+	case ORIGIN_FILE_SECTION: text_fmt(t, "%s:%u [destination %s]", c->file, o->line, p->section); break;
+	case ORIGIN_ENVIRONMENT: text_str(t, "RESIL_SET"); break;
+	case ORIGIN_OBSERVE_ONLY: text_str(t, "observing only: the configuration has faults"); break;
 	}
 }
 
 void config_setting_text(struct text *t, const struct config *c, enum config_setting setting)
 {
 	switch (setting) {
-	case SETTING_LOG:
-		text_str(t, c->log);
-		break;
-	case SETTING_STATE:
-		value_text(t, &value_settings[setting], (uint64_t)c->state);
-		break;
-	case SETTING_MAX_DESTINATIONS:
-		value_text(t, &value_settings[setting], c->max_destinations);
-		break;
-	case SETTING_CONTROL:
-		value_text(t, &value_settings[setting], (uint64_t)c->control);
-		break;
-	case SETTING_SKIP_EXE:
-		text_str(t, c->skip_exe);
-		break;
-	case SETTING_COUNT:
-		break;
+	case SETTING_LOG: text_str(t, c->log); break;
+	case SETTING_STATE: value_text(t, &value_settings[setting], (uint64_t)c->state); break;
+	case SETTING_MAX_DESTINATIONS: value_text(t, &value_settings[setting], c->max_destinations); break;
+	case SETTING_CONTROL: value_text(t, &value_settings[setting], (uint64_t)c->control); break;
+	case SETTING_SKIP_EXE: text_str(t, c->skip_exe); break;
+	case SETTING_COUNT: break;
 	}
 }
 

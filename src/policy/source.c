@@ -1,5 +1,5 @@
-/* The configuration file in memory: regular files only, bounded, text only. Called in the constructor, on reload and by the command.
- * Looked at before it is opened: opening a FIFO would wake its writer, opening a device may do anything. */
+/* The configuration file in memory: regular files only, bounded, text only. Called in the constructor, on reload and by
+ * the command. Looked at before it is opened: opening a FIFO would wake its writer, a device may do anything. */
 #include "policy/inside.h"
 
 #include <errno.h>
@@ -7,31 +7,22 @@
 
 #include "base/sys.h"
 
-#define SLACK 4096   /* a file that grows by less while it is read is still read whole */
+#define SLACK 4096 /* a file that grows by less while it is read is still read whole */
 
 static const char *errno_text(int err)
 {
 	switch (-err) {
-	case ENOENT:
-		return "no such file";
-	case ENOTDIR:
-		return "a part of its path is no directory";
+	case ENOENT: return "no such file";
+	case ENOTDIR: return "a part of its path is no directory";
 	case EACCES:
-	case EPERM:
-		return "permission denied";
-	case ELOOP:
-		return "too many symbolic links";
-	case ENAMETOOLONG:
-		return "its name is too long";
-	case ENOMEM:
-		return "no memory";
+	case EPERM: return "permission denied";
+	case ELOOP: return "too many symbolic links";
+	case ENAMETOOLONG: return "its name is too long";
+	case ENOMEM: return "no memory";
 	case EMFILE:
-	case ENFILE:
-		return "too many open files";
-	case EIO:
-		return "input or output error";
-	default:
-		return NULL;
+	case ENFILE: return "too many open files";
+	case EIO: return "input or output error";
+	default: return NULL;
 	}
 }
 
@@ -67,9 +58,10 @@ static bool is_acceptable(const struct stat *st, struct complaints *out)
 		complain(out, 0, &f, NULL, 0);
 		return false;
 	}
-	const char *what = S_ISDIR(st->st_mode) ? "is a directory" :
-		S_ISFIFO(st->st_mode) ? "is a pipe" :
-		S_ISSOCK(st->st_mode) ? "is a socket" : "is a device";
+	const char *what = S_ISDIR(st->st_mode)	   ? "is a directory"
+			   : S_ISFIFO(st->st_mode) ? "is a pipe"
+			   : S_ISSOCK(st->st_mode) ? "is a socket"
+						   : "is a device";
 	return refuse(out, what, "a regular file: every process of the app reads it anew");
 }
 
@@ -92,7 +84,7 @@ static long read_all(int fd, char *at, size_t room)
 
 static bool read_open(struct source_bytes *b, int fd, struct complaints *out)
 {
-	struct stat st;
+	struct stat st = {.st_mode = 0};
 	int err = sys_fstat(fd, &st);
 	if (err < 0)
 		return refuse_errno(out, err);
@@ -105,13 +97,14 @@ static bool read_open(struct source_bytes *b, int fd, struct complaints *out)
 		return refuse_errno(out, -ENOMEM);
 	long len = read_all(fd, at, room);
 	if (len >= 0 && (size_t)len < room) {
-		*b = (struct source_bytes){ .at = at, .len = (size_t)len, .mapped = room };
+		*b = (struct source_bytes){.at = at, .len = (size_t)len, .mapped = room};
 		return true;
 	}
 	sys_munmap(at, room);
 	if (len < 0)
 		return refuse_errno(out, (int)len);
-	return refuse(out, st.st_size > 0 ? "grew while it was read" : "is too large", "a file of at most 4194304 bytes that is written whole");
+	return refuse(out, st.st_size > 0 ? "grew while it was read" : "is too large",
+		"a file of at most 4194304 bytes that is written whole");
 }
 
 static uint32_t count_byte(const char *s, size_t n, char c)
@@ -128,7 +121,8 @@ static uint32_t count_byte(const char *s, size_t n, char c)
 
 #define EACH_BYTE 0x0101010101010101ull
 
-/* Is a byte of the eight below 0x20 or 0x7f? Now and then also for those just above one that is: only a closer look follows. */
+/* Is a byte of the eight below 0x20 or 0x7f? Now and then also for those just above one that is: only a closer look
+ * follows. */
 static bool may_be_control(uint64_t eight)
 {
 	uint64_t delete = eight ^ EACH_BYTE * 0x7f;
@@ -143,7 +137,8 @@ static size_t find_binary(const struct source_bytes *b)
 		while (b->len - i > sizeof eight && (memcpy(&eight, b->at + i, sizeof eight), !may_be_control(eight)))
 			i += sizeof eight;
 		unsigned char c = (unsigned char)b->at[i];
-		bool is_text = (c >= 0x20 && c != 0x7f) || c == '\n' || c == '\t' || (c == '\r' && (i + 1 == b->len || b->at[i + 1] == '\n'));
+		bool is_text = (c >= 0x20 && c != 0x7f) || c == '\n' || c == '\t' ||
+			       (c == '\r' && (i + 1 == b->len || b->at[i + 1] == '\n'));
 		if (!is_text)
 			return i;
 	}
@@ -175,8 +170,8 @@ static bool look_over(struct source_bytes *b, struct complaints *out)
 
 bool source_read(struct source_bytes *b, const char *file, bool is_optional, struct complaints *out)
 {
-	struct stat st;
-	*b = (struct source_bytes){ .at = NULL };
+	struct stat st = {.st_mode = 0};
+	*b = (struct source_bytes){.at = NULL};
 	int err = sys_stat(file, &st);
 	if (err < 0)
 		return is_optional && (err == -ENOENT || err == -ENOTDIR) ? false : refuse_errno(out, err);
@@ -198,5 +193,5 @@ void source_free(struct source_bytes *b)
 {
 	if (b->at)
 		sys_munmap(b->at, b->mapped);
-	*b = (struct source_bytes){ .at = NULL };
+	*b = (struct source_bytes){.at = NULL};
 }

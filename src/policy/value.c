@@ -6,13 +6,13 @@
 
 #include "base/clock.h"
 
-static const char *const breaker_choices[] = { "on", "off", "observe", NULL };
-static const char *const key_choices[] = { "origin", "address", "section", NULL };
-static const char *const state_choices[] = { "shared", "private", NULL };
-static const char *const control_choices[] = { "auto", "on", "off", NULL };
+static const char *const breaker_choices[] = {"on", "off", "observe", NULL};
+static const char *const key_choices[] = {"origin", "address", "section", NULL};
+static const char *const state_choices[] = {"shared", "private", NULL};
+static const char *const control_choices[] = {"auto", "on", "off", NULL};
 
 /* The choices of a CHOICE row by its enumerator; null for all other rows. */
-#define CHOICES_OF_CHOICE(list) list
+#define CHOICES_OF_CHOICE(list) (list)
 #define CHOICES_OF_DURATION(list) NULL
 #define CHOICES_OF_DURATION_MS(list) NULL
 #define CHOICES_OF_COUNT(list) NULL
@@ -26,17 +26,26 @@ static const char *const control_choices[] = { "auto", "on", "off", NULL };
 #define CONTROL_CHOICES control_choices
 
 const struct value_row value_keys[KEY_COUNT] = {
-#define X(id, text, kind, field, first, low, high, sentence)                                                                               \
-	[KEY_##id] = { .name = text, .initial = first, .choices = CHOICES_OF_##kind(id##_CHOICES), .min = low, .max = high,                \
-		.offset = offsetof(struct policy, field), .type = VALUE_##kind },
+#define X(id, text, kind, field, first, low, high, sentence)                                                           \
+	[KEY_##id] = {.name = (text),                                                                                  \
+		.initial = (first),                                                                                    \
+		.choices = CHOICES_OF_##kind(id##_CHOICES),                                                            \
+		.min = (low),                                                                                          \
+		.max = (high),                                                                                         \
+		.offset = offsetof(struct policy, field),                                                              \
+		.type = VALUE_##kind},
 	POLICY_KEYS(X)
 #undef X
 };
 
 const struct value_row value_settings[SETTING_COUNT] = {
-#define X(id, text, kind, first, low, high, sentence)                                                                                      \
-	[SETTING_##id] = { .name = text, .initial = first, .choices = CHOICES_OF_##kind(id##_CHOICES), .min = low, .max = high,            \
-		.type = VALUE_##kind },
+#define X(id, text, kind, first, low, high, sentence)                                                                  \
+	[SETTING_##id] = {.name = (text),                                                                              \
+		.initial = (first),                                                                                    \
+		.choices = CHOICES_OF_##kind(id##_CHOICES),                                                            \
+		.min = (low),                                                                                          \
+		.max = (high),                                                                                         \
+		.type = VALUE_##kind},
 	RESIL_SETTINGS(X)
 #undef X
 };
@@ -45,15 +54,13 @@ const char *const value_key_names[KEY_COUNT + 1] = {
 #define X(id, text, kind, field, first, low, high, sentence) text,
 	POLICY_KEYS(X)
 #undef X
-	NULL
-};
+		NULL};
 
 const char *const value_setting_names[SETTING_COUNT + 1] = {
 #define X(id, text, kind, first, low, high, sentence) text,
 	RESIL_SETTINGS(X)
 #undef X
-	NULL
-};
+		NULL};
 
 /* value_store and value_load rest on these widths. */
 #define WIDTH_CHOICE 4
@@ -63,27 +70,34 @@ const char *const value_setting_names[SETTING_COUNT + 1] = {
 #define WIDTH_FACTOR 4
 #define WIDTH_PERCENT 4
 #define WIDTH_ERRNO 4
-#define X(id, text, kind, field, first, low, high, sentence)                                                                               \
-	_Static_assert(sizeof(((struct policy *)0)->field) == WIDTH_##kind, "the field of " text " has another width");
+#define X(id, text, kind, field, first, low, high, sentence)                                                           \
+	_Static_assert(sizeof(((struct policy *)0)->field) == WIDTH_##kind, "the width of " text);
 POLICY_KEYS(X)
 #undef X
 
-/* What a connect may end with for good. Not EINPROGRESS, EALREADY, EAGAIN, EINTR or EISCONN: programs take those for "not yet" or "done", and wait or spin.
- * ECONNREFUSED comes first: it is the default, read in every constructor. */
+/* What a connect may end with for good. Not EINPROGRESS, EALREADY, EAGAIN, EINTR or EISCONN: programs take those for
+ * "not yet" or "done", and wait or spin. ECONNREFUSED comes first: it is the default, read in every constructor. */
 static const struct {
 	const char *name;
 	int number;
 } errnos[] = {
-	{ "ECONNREFUSED", ECONNREFUSED }, { "ETIMEDOUT", ETIMEDOUT }, { "EHOSTUNREACH", EHOSTUNREACH }, { "ENETUNREACH", ENETUNREACH },
-	{ "ECONNRESET", ECONNRESET }, { "EHOSTDOWN", EHOSTDOWN }, { "ENETDOWN", ENETDOWN }, { "EADDRNOTAVAIL", EADDRNOTAVAIL },
-	{ "EACCES", EACCES }, { "EPERM", EPERM },
+	{"ECONNREFUSED", ECONNREFUSED},
+	{"ETIMEDOUT", ETIMEDOUT},
+	{"EHOSTUNREACH", EHOSTUNREACH},
+	{"ENETUNREACH", ENETUNREACH},
+	{"ECONNRESET", ECONNRESET},
+	{"EHOSTDOWN", EHOSTDOWN},
+	{"ENETDOWN", ENETDOWN},
+	{"EADDRNOTAVAIL", EADDRNOTAVAIL},
+	{"EACCES", EACCES},
+	{"EPERM", EPERM},
 };
 #define ERRNOS (sizeof errnos / sizeof errnos[0])
 
 static const struct unit {
 	const char *name;
 	int64_t ns;
-} units[] = { { "ms", NS_PER_MS }, { "s", NS_PER_S }, { "m", 60 * NS_PER_S }, { "h", 3600 * NS_PER_S } };
+} units[] = {{"ms", NS_PER_MS}, {"s", NS_PER_S}, {"m", 60 * NS_PER_S}, {"h", 3600 * NS_PER_S}};
 #define UNITS (sizeof units / sizeof units[0])
 
 /* How people write units elsewhere. times: of the unit in place of it ("2d" -> "48h"). */
@@ -92,11 +106,30 @@ static const struct {
 	const char *unit;
 	unsigned times;
 } unit_habits[] = {
-	{ "msec", "ms", 1 }, { "msecs", "ms", 1 }, { "millis", "ms", 1 }, { "millisecond", "ms", 1 }, { "milliseconds", "ms", 1 },
-	{ "sec", "s", 1 }, { "secs", "s", 1 }, { "second", "s", 1 }, { "seconds", "s", 1 },
-	{ "min", "m", 1 }, { "mins", "m", 1 }, { "minute", "m", 1 }, { "minutes", "m", 1 },
-	{ "hr", "h", 1 }, { "hrs", "h", 1 }, { "hour", "h", 1 }, { "hours", "h", 1 },
-	{ "d", "h", 24 }, { "day", "h", 24 }, { "days", "h", 24 }, { "MS", "ms", 1 }, { "S", "s", 1 }, { "M", "m", 1 }, { "H", "h", 1 },
+	{"msec", "ms", 1},
+	{"msecs", "ms", 1},
+	{"millis", "ms", 1},
+	{"millisecond", "ms", 1},
+	{"milliseconds", "ms", 1},
+	{"sec", "s", 1},
+	{"secs", "s", 1},
+	{"second", "s", 1},
+	{"seconds", "s", 1},
+	{"min", "m", 1},
+	{"mins", "m", 1},
+	{"minute", "m", 1},
+	{"minutes", "m", 1},
+	{"hr", "h", 1},
+	{"hrs", "h", 1},
+	{"hour", "h", 1},
+	{"hours", "h", 1},
+	{"d", "h", 24},
+	{"day", "h", 24},
+	{"days", "h", 24},
+	{"MS", "ms", 1},
+	{"S", "s", 1},
+	{"M", "m", 1},
+	{"H", "h", 1},
 };
 
 static bool is(const char *s, size_t n, const char *word)
@@ -135,7 +168,6 @@ static size_t read_digits(const char *s, size_t n, size_t *at, uint64_t *value)
 	return *at - from;
 }
 
-
 /* The least a duration may be when it is not off: a millisecond, the grain of every timer here. */
 static uint64_t least_value(const struct value_row *row)
 {
@@ -169,8 +201,8 @@ static void words_text(struct text *t, const char *const *words)
 
 static bool read_choice(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
 {
-	static const char *const yes[] = { "yes", "true", "1", "enable", "enabled", NULL };
-	static const char *const no[] = { "no", "false", "0", "disable", "disabled", "none", NULL };
+	static const char *const yes[] = {"yes", "true", "1", "enable", "enabled", NULL};
+	static const char *const no[] = {"no", "false", "0", "disable", "disabled", "none", NULL};
 	bool has_on = false, has_off = false;
 
 	for (uint64_t i = 0; row->choices[i]; i++) {
@@ -204,7 +236,8 @@ static const struct unit *find_unit(const char *s, size_t n)
 }
 
 /* "1.5s" -> 1500ms, where that is a whole number of milliseconds. */
-static void suggest_whole(struct fault *fault, uint64_t whole, const char *fraction, size_t digits, const struct unit *unit)
+static void suggest_whole(
+	struct fault *fault, uint64_t whole, const char *fraction, size_t digits, const struct unit *unit)
 {
 	uint64_t rest = 0;
 	size_t at = 0;
@@ -221,7 +254,8 @@ static void suggest_whole(struct fault *fault, uint64_t whole, const char *fract
 }
 
 /* Digits were read up to `at`, and what follows is no unit: says which of the usual slips it is. */
-static bool complain_unit(const struct value_row *row, const char *s, size_t n, size_t at, uint64_t number, struct fault *fault)
+static bool complain_unit(
+	const struct value_row *row, const char *s, size_t n, size_t at, uint64_t number, struct fault *fault)
 {
 	size_t digits = at;
 	if (at == n) {
@@ -269,7 +303,7 @@ static bool complain_unit(const struct value_row *row, const char *s, size_t n, 
 
 static bool read_duration(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
 {
-	static const char *const off[] = { "off", NULL };
+	static const char *const off[] = {"off", NULL};
 	bool has_off = row->type == VALUE_DURATION && row->min == 0;
 	if (has_off && is(s, n, "off")) {
 		*value = 0;
@@ -391,21 +425,14 @@ bool value_read(const struct value_row *row, const char *s, size_t n, uint64_t *
 		return false;
 	}
 	switch ((enum value_type)row->type) {
-	case VALUE_CHOICE:
-		return read_choice(row, s, n, value, fault);
+	case VALUE_CHOICE: return read_choice(row, s, n, value, fault);
 	case VALUE_DURATION:
-	case VALUE_DURATION_MS:
-		return read_duration(row, s, n, value, fault);
-	case VALUE_COUNT:
-		return read_count(row, s, n, value, fault);
-	case VALUE_FACTOR:
-		return read_factor(row, s, n, value, fault);
-	case VALUE_PERCENT:
-		return read_percent(row, s, n, value, fault);
-	case VALUE_ERRNO:
-		return read_errno(row, s, n, value, fault);
-	case VALUE_TEXT:
-		break;
+	case VALUE_DURATION_MS: return read_duration(row, s, n, value, fault);
+	case VALUE_COUNT: return read_count(row, s, n, value, fault);
+	case VALUE_FACTOR: return read_factor(row, s, n, value, fault);
+	case VALUE_PERCENT: return read_percent(row, s, n, value, fault);
+	case VALUE_ERRNO: return read_errno(row, s, n, value, fault);
+	case VALUE_TEXT: break;
 	}
 	return false;
 }
@@ -425,9 +452,7 @@ static void factor_text(struct text *t, uint64_t hundredths)
 void value_text(struct text *t, const struct value_row *row, uint64_t value)
 {
 	switch ((enum value_type)row->type) {
-	case VALUE_CHOICE:
-		text_str(t, row->choices[value]);
-		break;
+	case VALUE_CHOICE: text_str(t, row->choices[value]); break;
 	case VALUE_DURATION:
 	case VALUE_DURATION_MS:
 		if (value == 0)
@@ -435,12 +460,8 @@ void value_text(struct text *t, const struct value_row *row, uint64_t value)
 		else
 			text_duration(t, (int64_t)value * (row->type == VALUE_DURATION ? 1 : NS_PER_MS));
 		break;
-	case VALUE_COUNT:
-		text_u64(t, value);
-		break;
-	case VALUE_FACTOR:
-		factor_text(t, value);
-		break;
+	case VALUE_COUNT: text_u64(t, value); break;
+	case VALUE_FACTOR: factor_text(t, value); break;
 	case VALUE_PERCENT:
 		text_u64(t, value);
 		text_char(t, '%');
@@ -450,8 +471,7 @@ void value_text(struct text *t, const struct value_row *row, uint64_t value)
 			if ((uint64_t)errnos[i].number == value)
 				text_str(t, errnos[i].name);
 		break;
-	case VALUE_TEXT:
-		break;
+	case VALUE_TEXT: break;
 	}
 }
 

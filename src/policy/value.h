@@ -6,17 +6,24 @@
 #include "policy/config.h"
 
 enum value_type {
-	VALUE_CHOICE, VALUE_DURATION, VALUE_DURATION_MS, VALUE_COUNT, VALUE_FACTOR, VALUE_PERCENT, VALUE_ERRNO, VALUE_TEXT
+	VALUE_CHOICE,
+	VALUE_DURATION,
+	VALUE_DURATION_MS,
+	VALUE_COUNT,
+	VALUE_FACTOR,
+	VALUE_PERCENT,
+	VALUE_ERRNO,
+	VALUE_TEXT
 };
 
 /* A row of keys.h. */
 struct value_row {
 	const char *name;
-	const char *initial;             /* default, as a file would have it */
-	const char *const *choices;      /* VALUE_CHOICE: in the order of the enum, null-terminated */
+	const char *initial;	    /* default, as a file would have it */
+	const char *const *choices; /* VALUE_CHOICE: in the order of the enum, null-terminated */
 	uint64_t min, max;
-	uint16_t offset;                 /* of the field in struct policy */
-	uint8_t type;                    /* enum value_type */
+	uint16_t offset; /* of the field in struct policy */
+	uint8_t type;	 /* enum value_type */
 };
 
 extern const struct value_row value_keys[KEY_COUNT];

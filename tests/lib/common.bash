@@ -146,8 +146,22 @@ traced() {
 	${via[@]+"${via[@]}"} timeout -k 2 "$TEST_TIMEOUT" strace -f --seccomp-bpf -ttt -T -e trace=connect,close,shutdown -e signal=none \
 		-o "$file" ${set[@]+"${set[@]}"} "$@" 3>&-
 }
-# How many connects to this port entered the kernel.
-connects_to() { grep -cE "connect\([0-9]+, \{sa_family=AF_INET6?, .*htons\($1\)" "$2" || true; }
+# How many attempts to connect to this port entered the kernel. A second connect on a descriptor that is still connecting asks for the
+# result (redis-cli, perl) and is no attempt.
+connects_to() {
+	awk -v port="$1" '
+		/ connect\([0-9]+, \{sa_family=AF_INET/ && index($0, "htons(" port ")") {
+			match($0, /connect\([0-9]+/)
+			fd = $1 " " substr($0, RSTART + 8, RLENGTH - 8)
+			if (!pending[fd]++)
+				n++
+		}
+		/ close\([0-9]+/ {
+			match($0, /close\([0-9]+/)
+			delete pending[$1 " " substr($0, RSTART + 6, RLENGTH - 6)]
+		}
+		END { print n + 0 }' "$2"
+}
 # How long the first connect to the port was waited for, in ms: from its begin to the moment where it was ended (connect(AF_UNSPEC), shutdown or
 # close of its descriptor), in ms.
 connect_wait_ms() {

@@ -1,4 +1,5 @@
-/* Addresses (base/addr.h): sockaddrs of every length, literals, and their text by RFC 5952, against inet_pton and inet_ntop. */
+/* Addresses (base/addr.h): sockaddrs of every length, literals, and their text by RFC 5952, against inet_pton and
+ * inet_ntop. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stddef.h>
@@ -22,7 +23,8 @@ static void literal(const char *s, const char *want)
 	struct addr a;
 	bool is_one = addr_from_literal(&a, s);
 	const char *got = is_one ? text_of(&a, false) : "none";
-	if (!tap_ok(strcmp(got, want ? want : "none") == 0 && (!is_one || a.port == 0), "literal '%s': %s", s, want ? want : "none"))
+	if (!tap_ok(strcmp(got, want ? want : "none") == 0 && (!is_one || a.port == 0), "literal '%s': %s", s,
+		    want ? want : "none"))
 		printf("# got %s\n", got);
 }
 
@@ -66,10 +68,10 @@ static void test_literals(void)
 /* Every address of 2^8 patterns of zero groups reads back as itself, and the text is inet_ntop's. */
 static void test_against_libc(void)
 {
-	static const uint16_t fill[] = { 0x1, 0xfd00, 0xa0b, 0x100 };
+	static const uint16_t fill[] = {0x1, 0xfd00, 0xa0b, 0x100};
 	for (unsigned mask = 0; mask < 256; mask++) {
 		for (unsigned f = 0; f < 4; f++) {
-			struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(443) };
+			struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(443)};
 			char want[INET6_ADDRSTRLEN];
 			struct addr a, back;
 			for (unsigned i = 0; i < 8; i++) {
@@ -79,10 +81,13 @@ static void test_against_libc(void)
 			}
 			inet_ntop(AF_INET6, &in6.sin6_addr, want, sizeof want);
 			tap_expect(addr_from_sockaddr(&a, (struct sockaddr *)&in6, sizeof in6), "%s is read", want);
-			tap_expect(addr_from_literal(&back, text_of(&a, false)) && addr_same_host(&a, &back), "%s reads back", want);
-			/* inet_ntop shows ::a.b.c.d for the long deprecated compatible addresses; RFC 5952 does not ask for it. */
+			tap_expect(addr_from_literal(&back, text_of(&a, false)) && addr_same_host(&a, &back),
+				"%s reads back", want);
+			/* inet_ntop shows ::a.b.c.d for the long deprecated compatible addresses; RFC 5952 does not ask
+			 * for it. */
 			if (!strchr(want, '.'))
-				tap_expect(strcmp(text_of(&a, false), want) == 0, "%s, not %s", want, text_of(&a, false));
+				tap_expect(
+					strcmp(text_of(&a, false), want) == 0, "%s, not %s", want, text_of(&a, false));
 		}
 	}
 	tap_all("RFC 5952: every pattern of zero groups");
@@ -90,22 +95,29 @@ static void test_against_libc(void)
 
 static void test_inet(void)
 {
-	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(80) };
-	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(80), .sin6_scope_id = 5 };
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(80)};
+	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(80), .sin6_scope_id = 5};
 	struct addr a, b;
 	inet_pton(AF_INET, "10.0.0.1", &in.sin_addr);
 	inet_pton(AF_INET6, "::ffff:10.0.0.1", &in6.sin6_addr);
-	tap_ok(addr_from_sockaddr(&a, (struct sockaddr *)&in, sizeof in) && strcmp(text_of(&a, true), "10.0.0.1:80") == 0, "IPv4 with its port");
-	tap_ok(addr_from_sockaddr(&b, (struct sockaddr *)&in6, sizeof in6) && addr_is_v4(&b) && addr_same_host(&a, &b) && b.scope == 0 &&
-		memcmp(&a, &b, sizeof a) == 0, "Java's v4-mapped address is the same, byte for byte");
+	tap_ok(addr_from_sockaddr(&a, (struct sockaddr *)&in, sizeof in) &&
+			strcmp(text_of(&a, true), "10.0.0.1:80") == 0,
+		"IPv4 with its port");
+	tap_ok(addr_from_sockaddr(&b, (struct sockaddr *)&in6, sizeof in6) && addr_is_v4(&b) &&
+			addr_same_host(&a, &b) && b.scope == 0 && a.port == b.port,
+		"Java's v4-mapped address is the same");
 	inet_pton(AF_INET6, "fe80::1", &in6.sin6_addr);
-	tap_ok(addr_from_sockaddr(&b, (struct sockaddr *)&in6, sizeof in6) && b.scope == 5 && strcmp(text_of(&b, true), "[fe80::1%5]:80") == 0, "a zone is kept");
+	tap_ok(addr_from_sockaddr(&b, (struct sockaddr *)&in6, sizeof in6) && b.scope == 5 &&
+			strcmp(text_of(&b, true), "[fe80::1%5]:80") == 0,
+		"a zone is kept");
 	tap_ok(addr_from_sockaddr(&b, (struct sockaddr *)&in6, 24) && b.scope == 0, "RFC 2133's 24 octets have none");
 	tap_ok(!addr_from_sockaddr(&b, (struct sockaddr *)&in6, 23), "23 octets are too short");
 	inet_pton(AF_INET6, "fd00::1", &in6.sin6_addr);
-	tap_ok(addr_from_sockaddr(&b, (struct sockaddr *)&in6, sizeof in6) && b.scope == 0, "a zone of a global address says nothing");
+	tap_ok(addr_from_sockaddr(&b, (struct sockaddr *)&in6, sizeof in6) && b.scope == 0,
+		"a zone of a global address says nothing");
 	tap_ok(!addr_from_sockaddr(&b, (struct sockaddr *)&in, 15), "15 octets are no IPv4");
-	tap_ok(!addr_from_sockaddr(&b, NULL, 16) && !addr_from_sockaddr(&b, (struct sockaddr *)&in, 0) && !addr_from_sockaddr(&b, (struct sockaddr *)&in, 1),
+	tap_ok(!addr_from_sockaddr(&b, NULL, 16) && !addr_from_sockaddr(&b, (struct sockaddr *)&in, 0) &&
+			!addr_from_sockaddr(&b, (struct sockaddr *)&in, 1),
 		"null and nothing are none");
 	in.sin_family = AF_UNSPEC;
 	tap_ok(!addr_from_sockaddr(&b, (struct sockaddr *)&in, sizeof in), "AF_UNSPEC is none");
@@ -115,23 +127,28 @@ static void test_inet(void)
 	char packed[sizeof in + 1];
 	in.sin_family = AF_INET;
 	memcpy(packed + 1, &in, sizeof in);
-	tap_ok(addr_from_sockaddr(&b, (struct sockaddr *)(void *)(packed + 1), sizeof in) && addr_same_host(&a, &b), "an odd place in memory is no matter");
+	tap_ok(addr_from_sockaddr(&b, (struct sockaddr *)(void *)(packed + 1), sizeof in) && addr_same_host(&a, &b),
+		"an odd place in memory is no matter");
 }
 
 static void test_unix(void)
 {
-	struct sockaddr_un un = { .sun_family = AF_UNIX, .sun_path = "/run/app.sock" };
+	struct sockaddr_un un = {.sun_family = AF_UNIX, .sun_path = "/run/app.sock"};
 	socklen_t head = offsetof(struct sockaddr_un, sun_path);
 	struct addr a, b;
-	tap_ok(addr_from_sockaddr(&a, (struct sockaddr *)&un, sizeof un) && a.unix_len == 13 && strcmp(text_of(&a, true), "unix:/run/app.sock") == 0, "a path ends at its NUL");
+	tap_ok(addr_from_sockaddr(&a, (struct sockaddr *)&un, sizeof un) && a.unix_len == 13 &&
+			strcmp(text_of(&a, true), "unix:/run/app.sock") == 0,
+		"a path ends at its NUL");
 	tap_ok(addr_from_sockaddr(&b, (struct sockaddr *)&un, head + 13) && addr_same_host(&a, &b), "or at the length");
 	tap_ok(!addr_from_sockaddr(&b, (struct sockaddr *)&un, head), "an unnamed one is none");
 	memset(un.sun_path, 'x', sizeof un.sun_path);
-	tap_ok(addr_from_sockaddr(&b, (struct sockaddr *)&un, sizeof un) && b.unix_len == 108, "108 bytes without a NUL fit");
+	tap_ok(addr_from_sockaddr(&b, (struct sockaddr *)&un, sizeof un) && b.unix_len == 108,
+		"108 bytes without a NUL fit");
 	tap_ok(!addr_from_sockaddr(&b, (struct sockaddr *)&un, sizeof un + 1), "longer than any is none");
 	memcpy(un.sun_path, "\0a\0b\n", 5);
-	tap_ok(addr_from_sockaddr(&b, (struct sockaddr *)&un, head + 5) && b.unix_len == 5 && memcmp(b.path, "@a\0b\n", 5) == 0 &&
-		strcmp(text_of(&b, false), "unix:@a@b?") == 0, "abstract names begin with @, and show no control bytes");
+	tap_ok(addr_from_sockaddr(&b, (struct sockaddr *)&un, head + 5) && b.unix_len == 5 &&
+			memcmp(b.path, "@a\0b\n", 5) == 0 && strcmp(text_of(&b, false), "unix:@a@b?") == 0,
+		"abstract names begin with @, and show no control bytes");
 	tap_ok(!addr_same_host(&a, &b), "and are others");
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -113,7 +114,7 @@ static int64_t help_limit_ns = 20 * NS_PER_S; /* whatever waits longer is hangin
 __attribute__((unused)) static int http_connect(const char *path)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	strncpy(sa.sun_path, path, sizeof sa.sun_path - 1);
+	snprintf(sa.sun_path, sizeof sa.sun_path, "%s", path);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd >= 0 && connect(fd, (const struct sockaddr *)&sa, sizeof sa) != 0) {
 		close(fd);

@@ -17,7 +17,7 @@
 #include "control_help.h"
 #include "tap.h"
 
-static char state_dir[64], run_dir[64], sock[108], answer[1 << 20];
+static char state_dir[64], run_dir[64], conf[128], sock[108], answer[1 << 20];
 static struct region region;
 static _Atomic uint32_t stop;
 static _Atomic int returned;
@@ -161,19 +161,14 @@ static void test_changes(void)
 	ask("POST", "/v1/destinations/api:443/reset");
 	uint32_t before = atomic_load(&region.header->reload_seq);
 	tap_ok(ask("POST", "/v1/reload") == 200 && atomic_load(&region.header->reload_seq) == before + 1, "reload of a right configuration tells the other members");
-	char conf[128];
-	snprintf(conf, sizeof conf, "%s/bad.conf", run_dir);
 	int fd = open(conf, O_CREAT | O_WRONLY | O_TRUNC, 0600);
 	if (fd < 0 || write(fd, "[defaults]\nfailure_treshold = 3\nrecovery_timeout = \"\n", 53) < 0)
 		abort();
 	close(fd);
-	struct config_source source = { .file = conf };
-	policy_set_source(&source);
 	int status = ask("POST", "/v1/reload");
 	tap_ok(status == 422 && json_is_valid(http_body(answer)) && body_has("bad.conf:2") && body_has("\"errors\":[\""), "reload of a wrong one is refused, its lines told (%d)", status);
 	tap_ok(atomic_load(&region.header->reload_seq) == before + 1, "and tells nobody else");
-	struct config_source none = { 0 };
-	policy_set_source(&none);
+	unlink(conf);
 }
 
 /* ---- HTTP ---- */
@@ -349,12 +344,13 @@ static void test_patience(void)
 		len += snprintf(big + len, sizeof big - (size_t)len, "GET /metrics HTTP/1.1\r\n\r\n");
 	fcntl(deaf, F_SETFL, O_NONBLOCK);
 	int64_t begun_ns = clock_now_ns(), silent_ns = 0, drip_ns = 0, slowest_ns = 0;
+	http_send(drip, "GET /", 5);
 	while ((!silent_ns || !drip_ns) && clock_now_ns() - begun_ns < 16 * NS_PER_S) {
 		char byte;
 		send(deaf, big, (size_t)len, MSG_NOSIGNAL);
 		if (!silent_ns && recv(silent, &byte, 1, MSG_DONTWAIT) == 0)
 			silent_ns = clock_now_ns() - begun_ns;
-		if (!drip_ns && send(drip, "G", 1, MSG_NOSIGNAL) < 0)
+		if (!drip_ns && send(drip, "a", 1, MSG_NOSIGNAL) < 0)
 			drip_ns = clock_now_ns() - begun_ns;
 		int64_t asked_ns = clock_now_ns();
 		tap_expect(ask("GET", "/health") == 200, "the others are answered");
@@ -365,7 +361,7 @@ static void test_patience(void)
 	tap_all("beside a silent, a dripping and a deaf client every other is answered");
 	printf("# slowest answer %lld us\n", (long long)slowest_ns / 1000);
 	tap_ok(silent_ns > 9 * NS_PER_S && silent_ns < 12 * NS_PER_S, "a silent client goes after ten seconds");
-	tap_ok(drip_ns && drip_ns < 12 * NS_PER_S, "so does one that drips a request, or it is refused");
+	tap_ok(drip_ns > 9 * NS_PER_S && drip_ns < 12 * NS_PER_S, "so does one that drips a request");
 	/* The server has closed: what was buffered can be read, then the end comes. */
 	fcntl(deaf, F_SETFL, 0);
 	sleep(1);
@@ -470,10 +466,12 @@ static void test_foreign(void)
 	if (pid == 0) {
 		if (setgid(65534) || setuid(65534))
 			_exit(1);
-		_exit(http_ask(sock, "GET", "/health", answer, sizeof answer) == 403 ? 0 : 2);
+		_exit(http_ask(sock, "GET", "/health", answer, sizeof answer) == 403 ? 0 : answer[0] ? 2 : errno);
 	}
 	waitpid(pid, &status, 0);
 	chmod(run_dir, 0700);
+	if (status)
+		printf("# status %x\n", status);
 	tap_ok(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a peer of another user gets 403 (E11)");
 }
 
@@ -636,12 +634,9 @@ static void test_takeover(void)
 	pids[0] = member_process();
 	tap_ok(await(other_answers, 3000), "and serves, over a dead owner and dead standbys");
 
-	/* The owner executes another program: pid and start time stay, the socket goes. */
 	gone = owner_pid();
 	pids[1] = member_process();
 	await(one_stands_by, 3000);
-	pid_t execs = gone;
-	(void)execs;
 	kill(pids[0], SIGKILL);
 	waitpid(pids[0], NULL, 0);
 	tap_ok(await(other_answers, 3000), "the standby follows once more");
@@ -700,8 +695,10 @@ int main(void)
 	umask(0);
 	if (!mkdtemp(base))
 		abort();
+	chmod(base, 0711); /* a foreign peer is to come as far as the socket */
 	snprintf(state_dir, sizeof state_dir, "%s/state", base);
 	snprintf(run_dir, sizeof run_dir, "%s/run", base);
+	snprintf(conf, sizeof conf, "%s/bad.conf", base);
 	if (identity_make_dir(state_dir) || identity_make_dir(run_dir))
 		abort();
 	host.runtime_dir = run_dir;
@@ -710,7 +707,9 @@ int main(void)
 	struct config *c = config_load(&none, &errors, &faults);
 	if (!c || policy_install(c))
 		abort();
-	policy_set_source(&none);
+	/* A file that is not there yet: test_changes writes a wrong one. */
+	struct config_source source = { .file = conf, .is_optional = true };
+	policy_set_source(&source);
 	attach();
 	tap_ok(control_should_run(&region), "nobody serves yet: control_run has something to do");
 	start();

@@ -250,6 +250,21 @@ static void others(struct region *r)
 	token.is_admitted = true;
 	tap_ok(circuit_admit(r, 8, &plain, now, &token) == BREAKER_ADMIT && !token.is_admitted, "E10: an index out of range passes");
 
+	uint32_t left = fresh(r, "left:1");
+	struct breaker_rules first = plain;
+	first.failure_threshold = 1;
+	call(r, left, &first, BREAKER_FAILURE, now);
+	tap_expect(circuit_admit(r, left, &first, now + 1000 * MS, &token) == BREAKER_PROBE, "a probe");
+	tap_expect(circuit_admit(r, left, &first, now + 1000 * MS, &token) == BREAKER_REJECT, "its slot is taken");
+	int32_t me = r->me;
+	member_leave(r);
+	member_join(r, getpid(), identity_start_ticks(getpid(), NULL), "again", now);
+	tap_expect(r->me == me, "the same record, claimed anew");
+	tap_expect(circuit_admit(r, left, &first, now + 1200 * MS, &token) == BREAKER_PROBE && look(r, left, now)->probe_results[PROBE_OWNER_DIED] == 1,
+		"the slot of the claim before is free");
+	circuit_settle(r, &token, &first, BREAKER_SUCCESS, FAILURE_REFUSED, true, now + 1200 * MS, -1);
+	tap_all("B7: a holder that left without a verdict holds nothing, though its record is in use again");
+
 	struct breaker_rules many = plain;
 	many.half_open_max_calls = 3;
 	many.success_threshold = 3;

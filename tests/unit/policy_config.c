@@ -1,5 +1,5 @@
-/* The configuration as it is read (CONTRACT 3): every mistake is named with its line, all at once; bad files give one clear error and an observing
- * configuration; every key has its limits; every value knows where it was set. */
+/* The configuration as it is read (CONTRACT 3): every mistake is named with its line, all at once; bad files give one
+ * clear error and an observing configuration; every key has its limits; every value knows where it was set. */
 #include "policy_load.h"
 
 #include <errno.h>
@@ -11,57 +11,61 @@
 
 struct line {
 	const char *text;
-	const char *fault;   /* what the message of this line says; null: the line is right */
-	const char *hint;    /* and what it asks for; null: nothing in particular */
+	const char *fault; /* what the message of this line says; null: the line is right */
+	const char *hint;  /* and what it asks for; null: nothing in particular */
 };
 
 static const struct line mistakes[] = {
-	{ "# a comment", NULL, NULL },
-	{ "breaker = on", "a key before any section ('breaker'", "[defaults]" },
-	{ "[resil]", NULL, NULL },
-	{ "log = sdterr", "log: not a place to write to ('sdterr'", "did you mean stderr?" },
-	{ "state = privat", "state: unknown choice ('privat'", "did you mean private?" },
-	{ "max_destinations = 65001", "max_destinations is out of range ('65001'", "1 to 65000" },
-	{ "connect_timeout = 2s", "this key is none of [resil] ('connect_timeout'", "[defaults]" },
-	{ "contol = on", "unknown key in [resil] ('contol'", "did you mean control?" },
-	{ "", NULL, NULL },
-	{ "[defaults]", NULL, NULL },
-	{ "connect_timeout = 30", "connect_timeout: a unit is due ('30'", "30ms, 30s, 30m or 30h" },
-	{ "recovery_timeout = 1.5s", "recovery_timeout takes whole numbers ('1.5s'", "did you mean 1500ms?" },
-	{ "recovery_max = 30sec", "recovery_max: unknown unit ('30sec'", "did you mean 30s?" },
-	{ "probe_timeout = 13h", "probe_timeout is out of range ('13h'", "1ms to 12h" },
-	{ "failure_treshold = 5", "unknown key in [defaults] ('failure_treshold'", "did you mean failure_threshold?" },
-	{ "success_threshold = -1", "success_threshold: not a whole number ('-1'", "1 to 4095" },
-	{ "recovery_jitter = 20", "recovery_jitter: a percent sign is due ('20'", "did you mean 20%?" },
-	{ "recovery_backoff = 2x", "recovery_backoff: not a factor ('2x'", "did you mean 2?" },
-	{ "reject_errno = ECONREFUSED", "reject_errno: not an error that ends a connect for good ('ECONREFUSED'", "did you mean ECONNREFUSED?" },
-	{ "breaker = true", "breaker: unknown choice ('true'", "did you mean on?" },
-	{ "key = origin ; a comment", NULL, NULL },
-	{ "key = adress", "key: unknown choice ('adress'", "did you mean address?" },
-	{ "just words", "neither a section nor key = value ('just words'", NULL },
-	{ "= 5", "no key before the sign ('= 5'", "key = value" },
-	{ "half_open_max_calls =", "half_open_max_calls has no value (''", "1 to 64" },
-	{ "match = *", "[defaults] takes no match", NULL },
-	{ "[destination pay]", NULL, NULL },
-	{ "  match = pay.internal:443,", NULL, NULL },
-	{ "	300.1.1.1", "match: not an IPv4 address ('300.1.1.1'", NULL },
-	{ "  match = pay.internal:0", "match: not a port ('pay.internal:0'", "1 to 65535" },
-	{ "  match = https://pay.internal/v1", "match: a URL is no pattern ('https://pay.internal/v1'", "did you mean pay.internal:443?" },
-	{ "  match = 10.1.0.0/8", "match: the address has bits beyond its prefix ('10.1.0.0/8'", "did you mean 10.0.0.0/8?" },
-	{ "  match = sni:pay.internal", "match: this version has no sni: and no udp: patterns ('sni:pay.internal'", NULL },
-	{ "  match = exec:curl", "match: not a port ('exec:curl'", "did you mean exe:curl?" },
-	{ "  mach = x", "unknown key in [destination NAME] ('mach'", "did you mean match?" },
-	{ "  connect_timeout = 2d", "connect_timeout: unknown unit ('2d'", "did you mean 48h?" },
-	{ "  connect_timeout = 0s", "connect_timeout cannot be nothing ('0s'", "did you mean off?" },
-	{ "[destination nothing]", "[destination nothing] matches nothing", "match = host:443" },
-	{ "[destintion x]", "unknown section ('destintion x'", "did you mean [destination NAME]?" },
-	{ "whatever = 1", NULL, NULL },
-	{ "[fault x]", "this version has no [fault NAME] sections ('fault x'", NULL },
-	{ "[destination]", "a destination needs a name", NULL },
-	{ "[defaults x]", "this section takes no name ('defaults x'", NULL },
-	{ "[resil", "a section without its closing bracket ('[resil'", NULL },
-	{ "[destination y] match = z", "text after a section's closing bracket ('match = z'", NULL },
-	{ "match = z", NULL, NULL },
+	{"# a comment", NULL, NULL},
+	{"breaker = on", "a key before any section ('breaker'", "[defaults]"},
+	{"[resil]", NULL, NULL},
+	{"log = sdterr", "log: not a place to write to ('sdterr'", "did you mean stderr?"},
+	{"state = privat", "state: unknown choice ('privat'", "did you mean private?"},
+	{"max_destinations = 65001", "max_destinations is out of range ('65001'", "1 to 65000"},
+	{"connect_timeout = 2s", "this key is none of [resil] ('connect_timeout'", "[defaults]"},
+	{"contol = on", "unknown key in [resil] ('contol'", "did you mean control?"},
+	{"", NULL, NULL},
+	{"[defaults]", NULL, NULL},
+	{"connect_timeout = 30", "connect_timeout: a unit is due ('30'", "30ms, 30s, 30m or 30h"},
+	{"recovery_timeout = 1.5s", "recovery_timeout takes whole numbers ('1.5s'", "did you mean 1500ms?"},
+	{"recovery_max = 30sec", "recovery_max: unknown unit ('30sec'", "did you mean 30s?"},
+	{"probe_timeout = 13h", "probe_timeout is out of range ('13h'", "1ms to 12h"},
+	{"failure_treshold = 5", "unknown key in [defaults] ('failure_treshold'", "did you mean failure_threshold?"},
+	{"success_threshold = -1", "success_threshold: not a whole number ('-1'", "1 to 4095"},
+	{"recovery_jitter = 20", "recovery_jitter: a percent sign is due ('20'", "did you mean 20%?"},
+	{"recovery_backoff = 2x", "recovery_backoff: not a factor ('2x'", "did you mean 2?"},
+	{"reject_errno = ECONREFUSED", "reject_errno: not an error that ends a connect for good ('ECONREFUSED'",
+		"did you mean ECONNREFUSED?"},
+	{"breaker = true", "breaker: unknown choice ('true'", "did you mean on?"},
+	{"key = origin ; a comment", NULL, NULL},
+	{"key = adress", "key: unknown choice ('adress'", "did you mean address?"},
+	{"just words", "neither a section nor key = value ('just words'", NULL},
+	{"= 5", "no key before the sign ('= 5'", "key = value"},
+	{"half_open_max_calls =", "half_open_max_calls has no value (''", "1 to 64"},
+	{"match = *", "[defaults] takes no match", NULL},
+	{"[destination pay]", NULL, NULL},
+	{"  match = pay.internal:443,", NULL, NULL},
+	{"	300.1.1.1", "match: not an IPv4 address ('300.1.1.1'", NULL},
+	{"  match = pay.internal:0", "match: not a port ('pay.internal:0'", "1 to 65535"},
+	{"  match = https://pay.internal/v1", "match: a URL is no pattern ('https://pay.internal/v1'",
+		"did you mean pay.internal:443?"},
+	{"  match = 10.1.0.0/8", "match: the address has bits beyond its prefix ('10.1.0.0/8'",
+		"did you mean 10.0.0.0/8?"},
+	{"  match = sni:pay.internal", "match: this version has no sni: and no udp: patterns ('sni:pay.internal'",
+		NULL},
+	{"  match = exec:curl", "match: not a port ('exec:curl'", "did you mean exe:curl?"},
+	{"  mach = x", "unknown key in [destination NAME] ('mach'", "did you mean match?"},
+	{"  connect_timeout = 2d", "connect_timeout: unknown unit ('2d'", "did you mean 48h?"},
+	{"  connect_timeout = 0s", "connect_timeout cannot be nothing ('0s'", "did you mean off?"},
+	{"[destination nothing]", "[destination nothing] matches nothing", "match = host:443"},
+	{"[destintion x]", "unknown section ('destintion x'", "did you mean [destination NAME]?"},
+	{"whatever = 1", NULL, NULL},
+	{"[fault x]", "this version has no [fault NAME] sections ('fault x'", NULL},
+	{"[destination]", "a destination needs a name", NULL},
+	{"[defaults x]", "this section takes no name ('defaults x'", NULL},
+	{"[resil", "a section without its closing bracket ('[resil'", NULL},
+	{"[destination y] match = z", "text after a section's closing bracket ('match = z'", NULL},
+	{"match = z", NULL, NULL},
 };
 #define LINES (sizeof mistakes / sizeof mistakes[0])
 
@@ -86,18 +90,22 @@ static void check_mistakes(int wanted, const char *how)
 			snprintf(said, sizeof said, "%.*s", (int)strcspn(found, "\n"), found);
 		if (!mistakes[i].fault && !found)
 			continue;
-		bool is_right = mistakes[i].fault && strstr(said, mistakes[i].fault) && (!mistakes[i].hint || strstr(said, mistakes[i].hint));
-		/* "key = adress" is a second fault of the same line as the doubled key; the first found stands for it. */
+		bool is_right = mistakes[i].fault && strstr(said, mistakes[i].fault) &&
+				(!mistakes[i].hint || strstr(said, mistakes[i].hint));
+		/* A doubled key with a wrong value is two faults of one line. */
 		if (!is_right && found && mistakes[i].fault) {
 			const char *second = strstr(found + 1, at);
-			is_right = second && strstr(second, mistakes[i].fault) && (!mistakes[i].hint || strstr(second, mistakes[i].hint));
+			is_right = second && strstr(second, mistakes[i].fault) &&
+				   (!mistakes[i].hint || strstr(second, mistakes[i].hint));
 		}
 		if (!tap_ok(is_right, "CONTRACT 3, %s: line %zu: %s", how, i + 1, mistakes[i].text))
 			printf("# said: %s\n", said);
 	}
 	/* Doubled: key (lines 21, 22) and the connect_timeout of pay (lines 36, 37). */
-	tap_ok(strstr(loaded.errors, ":22: key is there twice, at lines 21 and 22") != NULL, "%s: a doubled key names both lines", how);
-	tap_ok(strstr(loaded.errors, ":37: connect_timeout is there twice, at lines 36 and 37") != NULL, "%s: in a destination too", how);
+	tap_ok(strstr(loaded.errors, ":22: key is there twice, at lines 21 and 22") != NULL,
+		"%s: a doubled key names both lines", how);
+	tap_ok(strstr(loaded.errors, ":37: connect_timeout is there twice, at lines 36 and 37") != NULL,
+		"%s: in a destination too", how);
 	if (!tap_ok(loaded.faults == wanted + 2, "%s: %d faults in all, no other", how, wanted + 2))
 		printf("# got %d\n%s", loaded.faults, loaded.errors);
 }
@@ -128,15 +136,17 @@ static void test_all_at_once_or_counted(void)
 	int faults;
 	for (int i = 0; i < 100; i++)
 		strcat(text, "breaker = maybe\n");
-	struct config_source source = { .file = load_file("resil.conf", text, strlen(text)) };
+	struct config_source source = {.file = load_file("resil.conf", text, strlen(text))};
 	small[0] = '\0';
 	struct config *c = config_load(&source, &errors, &faults);
 	int lines = 0, more = 0;
 	for (const char *s = small; *s; s++)
 		lines += *s == '\n';
 	const char *last = strstr(small, "... and ");
-	tap_ok(last && sscanf(last, "... and %d more", &more) == 1 && more + lines - 1 == faults && faults == 199 && !errors.is_cut,
-		"a full text says how many faults it has no room for: %d lines, %d more, %d in all", lines, more, faults);
+	tap_ok(last && sscanf(last, "... and %d more", &more) == 1 && more + lines - 1 == faults && faults == 199 &&
+			!errors.is_cut,
+		"a full text says how many faults it has no room for: %d lines, %d more, %d in all", lines, more,
+		faults);
 	config_free(c);
 
 	c = config_load(&source, NULL, &faults);
@@ -148,7 +158,8 @@ static void test_all_at_once_or_counted(void)
 	for (int i = 0; i < 20000; i++)
 		n += (size_t)sprintf(many + n, "zzz = %d\n", i);
 	load(load_file("resil.conf", many, n), NULL);
-	tap_ok(loaded.faults == 1001 && strstr(loaded.errors, "more\n"), "a thousand faults end the reading (%d)", loaded.faults);
+	tap_ok(loaded.faults == 1001 && strstr(loaded.errors, "more\n"), "a thousand faults end the reading (%d)",
+		loaded.faults);
 }
 
 /* --- files that are none --- */
@@ -158,10 +169,12 @@ static void check_refused(const char *file, const char *said, const char *what)
 	char start[700];
 	load(file, NULL);
 	snprintf(start, sizeof start, "%s", file);
-	bool is_one = loaded.faults == 1 && strncmp(loaded.errors, start, strlen(start)) == 0 && strstr(loaded.errors, said);
+	bool is_one =
+		loaded.faults == 1 && strncmp(loaded.errors, start, strlen(start)) == 0 && strstr(loaded.errors, said);
 	const struct policy *p = config_policy(loaded.config, 0);
-	bool observes = config_is_broken(loaded.config) && p->breaker == POLICY_BREAKER_OBSERVE && p->rules.is_observed &&
-		p->connect_timeout_ns == 0 && p->origin[KEY_BREAKER].kind == ORIGIN_OBSERVE_ONLY;
+	bool observes = config_is_broken(loaded.config) && p->breaker == POLICY_BREAKER_OBSERVE &&
+			p->rules.is_observed && p->connect_timeout_ns == 0 &&
+			p->origin[KEY_BREAKER].kind == ORIGIN_OBSERVE_ONLY;
 	if (!tap_ok(is_one && observes, "%s: one error, and only observes", what))
 		printf("# %d: %s", loaded.faults, loaded.errors);
 }
@@ -178,7 +191,7 @@ static void test_bad_files(void)
 	tap_ok(mkfifo(path, 0600) == 0, "(a FIFO)");
 	check_refused(path, "is a pipe", "a FIFO without a writer");
 
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	snprintf(un.sun_path, sizeof un.sun_path, "%.90s/sock", load_dir);
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 	tap_ok(bind(fd, (struct sockaddr *)&un, sizeof un) == 0, "(a socket)");
@@ -201,14 +214,41 @@ static void test_bad_files(void)
 	snprintf(path, sizeof path, "%s", load_file("large", "", 0));
 	tap_ok(truncate(path, 10 * 1024 * 1024) == 0, "(10 MB)");
 	check_refused(path, "is too large: 10485760 bytes (at most 4194304)", "a file of 10 MB");
-	check_refused(load_file("nul", "[defaults]\nbreaker = \0off\n", 26), ":2: binary: no text file has byte 0x00", "NUL bytes");
+	check_refused(load_file("nul", "[defaults]\nbreaker = \0off\n", 26), ":2: binary: no text file has byte 0x00",
+		"NUL bytes");
 	check_refused(load_file("utf16", "\xff\xfe[\0d\0", 6), ":1: binary", "UTF-16");
-	check_refused(load_file("escape", "[defaults]\n# \033[31m\n", 19), ":2: binary: no text file has byte 0x1b", "an escape sequence");
-	check_refused(load_file("mac", "[defaults]\rbreaker = off\r\n", 26), "binary: no text file has byte 0x0d", "a lone CR");
+	check_refused(load_file("escape", "[defaults]\n# \033[31m\n", 19), ":2: binary: no text file has byte 0x1b",
+		"an escape sequence");
+	check_refused(load_file("mac", "[defaults]\rbreaker = off\r\n", 26), "binary: no text file has byte 0x0d",
+		"a lone CR");
 
 	/* A file of /proc is regular and has size 0; it ends on its own. */
 	load("/proc/self/environ", NULL);
 	tap_ok(loaded.faults == 1 && strstr(loaded.errors, "binary"), "a file of /proc is read to its end");
+}
+
+/* Files are looked over eight bytes at a time: every byte at every place in them. */
+static void test_every_byte(void)
+{
+	char text[40];
+	for (unsigned byte = 0; byte < 256; byte++) {
+		for (size_t at = 1; at < 26; at++) {
+			for (size_t after = 0; after < 10; after += 3) {
+				size_t n = at + 1 + after;
+				memset(text, '#', sizeof text);
+				text[at] = (char)byte;
+				load(load_file("resil.conf", text, n), NULL);
+				bool is_text = byte >= 0x20
+						       ? byte != 0x7f
+						       : byte == '\t' || byte == '\n' || (byte == '\r' && after == 0);
+				bool is_said = loaded.faults == 1 &&
+					       strstr(loaded.errors, ":1: binary: no text file has byte 0x");
+				tap_expect(is_text ? loaded.faults == 0 : is_said, "byte %u at %zu of %zu: %s", byte,
+					at, n, loaded.errors);
+			}
+		}
+	}
+	tap_all("binary: every byte at every place");
 }
 
 static void test_good_files(void)
@@ -218,21 +258,33 @@ static void test_good_files(void)
 	load_text("\xef\xbb\xbf");
 	tap_ok(loaded.faults == 0, "so is a byte order mark alone");
 	load_text("[defaults]\nbreaker = off");
-	tap_ok(loaded.faults == 0 && policy_of("")->breaker == POLICY_BREAKER_OFF, "a last line without its end counts");
+	tap_ok(loaded.faults == 0 && policy_of("")->breaker == POLICY_BREAKER_OFF,
+		"a last line without its end counts");
 	load_text("[defaults]\n[resil]\n");
 	tap_ok(loaded.faults == 0, "empty sections are right");
 	load_text("[defaults]\n  connect_timeout = 1s\n  recovery_max = 7s\n");
-	tap_ok(loaded.faults == 0 && policy_of("")->connect_timeout_ns == 1000000000 && policy_of("")->rules.recovery_max_ms == 7000,
+	tap_ok(loaded.faults == 0 && policy_of("")->connect_timeout_ns == 1000000000 &&
+			policy_of("")->rules.recovery_max_ms == 7000,
 		"indented keys are keys, not more of the value above");
 	load_text("[defaults]\nconnect_timeout: 3s ; three\n");
-	tap_ok(loaded.faults == 0 && policy_of("")->connect_timeout_ns == 3000000000, "a colon does as a sign; a comment after a value is one");
+	tap_ok(loaded.faults == 0 && policy_of("")->connect_timeout_ns == 3000000000,
+		"a colon does as a sign; a comment after a value is one");
+
+	load_text("[destination d]\nmatch = a,\nbreaker = off\n  connect_timeout = 1s\n");
+	tap_ok(loaded.faults == 0 && policy_of("d")->breaker == POLICY_BREAKER_OFF &&
+			policy_of("d")->connect_timeout_ns == 1000000000,
+		"a list that ends in a comma goes on over indented lines only, and over none after another key");
+	load_text("[destination d]\nmatch = a,\nb\n");
+	tap_ok(loaded.faults == 1 && strstr(loaded.errors, ":3: neither") && strstr(loaded.errors, "is indented"),
+		"an unindented one says what it lacks");
 
 	struct text errors = TEXT_ON(loaded.errors);
-	struct config_source source = { .file = load_file("absent", NULL, 0), .is_optional = true };
+	struct config_source source = {.file = load_file("absent", NULL, 0), .is_optional = true};
 	int faults;
 	loaded.errors[0] = '\0';
 	struct config *c = config_load(&source, &errors, &faults);
-	tap_ok(c && faults == 0 && loaded.errors[0] == '\0' && config_file(c)[0] == '\0', "an optional file may be absent");
+	tap_ok(c && faults == 0 && loaded.errors[0] == '\0' && config_file(c)[0] == '\0',
+		"an optional file may be absent");
 	config_free(c);
 }
 
@@ -254,12 +306,14 @@ static void test_long_lines(void)
 	char patterns[4000] = "";
 	struct text t = TEXT_ON(patterns);
 	config_patterns_text(&t, loaded.config, policy_of("d"));
-	tap_ok(line == 1000 && loaded.faults == 0 && t.len == 989 + 3 + 3, "a line of 1000 bytes is read whole (%zu, %zu)", line, t.len);
+	tap_ok(line == 1000 && loaded.faults == 0 && t.len == 989 + 3 + 3,
+		"a line of 1000 bytes is read whole (%zu, %zu)", line, t.len);
 
 	text[strlen(text) - 1] = '\0';
 	strcat(text, "x\n");
 	load_text(text);
-	tap_ok(loaded.faults == 1 && strstr(loaded.errors, ":2: the line is too long: 1001 bytes"), "one of 1001 is refused, not cut");
+	tap_ok(loaded.faults == 1 && strstr(loaded.errors, ":2: the line is too long: 1001 bytes"),
+		"one of 1001 is refused, not cut");
 
 	snprintf(text, sizeof text, "[defaults]\n# %.*s\nbreaker = off\n", 1190, value);
 	load_text(text);
@@ -267,16 +321,19 @@ static void test_long_lines(void)
 
 	snprintf(text, sizeof text, "[destination %.63s]\nmatch = a\n", value);
 	load_text(text);
-	tap_ok(loaded.faults == 0 && strlen(config_policy(loaded.config, 0)->section) == 63, "a section's name of 63 bytes is kept whole");
+	tap_ok(loaded.faults == 0 && strlen(config_policy(loaded.config, 0)->section) == 63,
+		"a section's name of 63 bytes is kept whole");
 	snprintf(text, sizeof text, "[destination %.64s]\nmatch = a\n", value);
 	load_text(text);
 	tap_ok(loaded.faults == 1 && strstr(loaded.errors, ":1: the name is too long"), "one of 64 is refused");
 	load_text("[destination a-name-that-differs-only-after-the-49th-byte-of-it-1]\nmatch = a\n"
-		"[destination a-name-that-differs-only-after-the-49th-byte-of-it-2]\nmatch = b\n");
-	tap_ok(loaded.faults == 0 && policy_of("a-name-that-differs-only-after-the-49th-byte-of-it-2"), "long names stay apart");
+		  "[destination a-name-that-differs-only-after-the-49th-byte-of-it-2]\nmatch = b\n");
+	tap_ok(loaded.faults == 0 && policy_of("a-name-that-differs-only-after-the-49th-byte-of-it-2"),
+		"long names stay apart");
 	snprintf(text, sizeof text, "[defaults]\nfailure_threshold%.60s = 5\n", value);
 	load_text(text);
-	tap_ok(loaded.faults == 1 && strstr(loaded.errors, ":2: unknown key"), "a long key is unknown, not cut to a known one");
+	tap_ok(loaded.faults == 1 && strstr(loaded.errors, ":2: unknown key"),
+		"a long key is unknown, not cut to a known one");
 }
 
 static void test_limits_of_count(void)
@@ -303,11 +360,14 @@ static void test_limits_of_count(void)
 
 static void test_doubled_sections(void)
 {
-	load_text("[destination a]\nmatch = x\n[defaults]\n[destination b]\nmatch = x\n[destination a]\nmatch = y\nbreker = on\n[defaults]\n[resil]\n[resil]\n");
+	load_text("[destination a]\nmatch = x\n[defaults]\n[destination b]\nmatch = x\n[destination a]\nmatch = "
+		  "y\nbreker = on\n[defaults]\n[resil]\n[resil]\n");
 	tap_ok(loaded.faults == 4, "doubled sections are faults, and what is in them is judged too");
-	tap_ok(strstr(loaded.errors, ":6: [destination a] is there twice, at lines 1 and 6") != NULL, "a destination, both lines");
+	tap_ok(strstr(loaded.errors, ":6: [destination a] is there twice, at lines 1 and 6") != NULL,
+		"a destination, both lines");
 	tap_ok(strstr(loaded.errors, ":8: unknown key") != NULL, "a key in the second one");
-	tap_ok(strstr(loaded.errors, ":9: [defaults] is there twice, at lines 3 and 9") != NULL, "[defaults], both lines");
+	tap_ok(strstr(loaded.errors, ":9: [defaults] is there twice, at lines 3 and 9") != NULL,
+		"[defaults], both lines");
 	tap_ok(strstr(loaded.errors, ":11: [resil] is there twice, at lines 10 and 11") != NULL, "[resil], both lines");
 }
 
@@ -319,19 +379,24 @@ struct limits {
 };
 
 static const struct limits limits[KEY_COUNT] = {
-	[KEY_BREAKER] = { { "on", "off", "observe" }, { "", "On", "auto", "on off" } },
-	[KEY_KEY] = { { "origin", "address", "section" }, { "", "route", "0" } },
-	[KEY_FAILURE_THRESHOLD] = { { "0", "1", "4095" }, { "4096", "-1", "+1", "5.0", "0x10", "1e3", "18446744073709551616", "18446744073709551621", "off" } },
-	[KEY_RECOVERY_TIMEOUT] = { { "1ms", "12h", "59m" }, { "0ms", "0", "off", "43200001ms", "721m", "13h", "99999999999999999999h", "5124095576031h", "1 s", "1us", "-1s", "s" } },
-	[KEY_RECOVERY_BACKOFF] = { { "1", "100", "1.5", "1.25" }, { "0", "0.99", "100.01", "1.234", "1.", ".5", "2x", "-2", "off", "99999999999999999999" } },
-	[KEY_RECOVERY_MAX] = { { "1s", "12h" }, { "0s", "off", "13h", "10" } },
-	[KEY_RECOVERY_JITTER] = { { "0%", "100%" }, { "101%", "20", "-1%", "12.5%", "%", "20 %", "20%%" } },
-	[KEY_HALF_OPEN_MAX_CALLS] = { { "1", "64" }, { "0", "65", "" } },
-	[KEY_SUCCESS_THRESHOLD] = { { "1", "4095" }, { "0", "4096" } },
-	[KEY_PROBE_TIMEOUT] = { { "1ms", "12h" }, { "0ms", "13h", "off" } },
-	[KEY_CONNECT_TIMEOUT] = { { "off", "1ms", "24h", "500ms" }, { "0ms", "0", "1us", "86400001ms", "25h", "1441m", "18446744073709551616ms", "307445734562s1", "none" } },
-	[KEY_REJECT_ERRNO] = { { "ECONNREFUSED", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "ECONNRESET", "EPERM" },
-		{ "", "EAGAIN", "EINPROGRESS", "EINTR", "EISCONN", "EALREADY", "econnrefused", "111", "0", "ENOENT" } },
+	[KEY_BREAKER] = {{"on", "off", "observe"}, {"", "On", "auto", "on off"}},
+	[KEY_KEY] = {{"origin", "address", "section"}, {"", "route", "0"}},
+	[KEY_FAILURE_THRESHOLD] = {{"0", "1", "4095"},
+		{"4096", "-1", "+1", "5.0", "0x10", "1e3", "18446744073709551616", "18446744073709551621", "off"}},
+	[KEY_RECOVERY_TIMEOUT] = {{"1ms", "12h", "59m"},
+		{"0ms", "0", "off", "43200001ms", "721m", "13h", "99999999999999999999h", "5124095576031h", "1 s",
+			"1us", "-1s", "s"}},
+	[KEY_RECOVERY_BACKOFF] = {{"1", "100", "1.5", "1.25"},
+		{"0", "0.99", "100.01", "1.234", "1.", ".5", "2x", "-2", "off", "99999999999999999999"}},
+	[KEY_RECOVERY_MAX] = {{"1s", "12h"}, {"0s", "off", "13h", "10"}},
+	[KEY_RECOVERY_JITTER] = {{"0%", "100%"}, {"101%", "20", "-1%", "12.5%", "%", "20 %", "20%%"}},
+	[KEY_HALF_OPEN_MAX_CALLS] = {{"1", "64"}, {"0", "65", ""}},
+	[KEY_SUCCESS_THRESHOLD] = {{"1", "4095"}, {"0", "4096"}},
+	[KEY_PROBE_TIMEOUT] = {{"1ms", "12h"}, {"0ms", "13h", "off"}},
+	[KEY_CONNECT_TIMEOUT] = {{"off", "1ms", "24h", "500ms"},
+		{"0ms", "0", "1us", "86400001ms", "25h", "1441m", "18446744073709551616ms", "307445734562s1", "none"}},
+	[KEY_REJECT_ERRNO] = {{"ECONNREFUSED", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "ECONNRESET", "EPERM"},
+		{"", "EAGAIN", "EINPROGRESS", "EINTR", "EISCONN", "EALREADY", "econnrefused", "111", "0", "ENOENT"}},
 };
 
 static void test_limits(void)
@@ -352,16 +417,19 @@ static void test_limits(void)
 		snprintf(what, sizeof what, "%s: its default as the table has it", names[key]);
 		same(value_of(policy_of(""), (enum config_key)key), initials[key], what);
 		for (int i = 0; i < 6 && limits[key].right[i]; i++) {
-			snprintf(text, sizeof text, "[destination d]\nmatch = x\n%s = %s\n", names[key], limits[key].right[i]);
+			snprintf(text, sizeof text, "[destination d]\nmatch = x\n%s = %s\n", names[key],
+				limits[key].right[i]);
 			load_text(text);
-			bool is_same = loaded.faults == 0 && strcmp(value_of(policy_of("d"), (enum config_key)key), limits[key].right[i]) == 0;
+			bool is_same = loaded.faults == 0 && strcmp(value_of(policy_of("d"), (enum config_key)key),
+								     limits[key].right[i]) == 0;
 			if (!tap_ok(is_same, "B10: %s = %s is kept as it is", names[key], limits[key].right[i]))
 				printf("# %s %s", value_of(policy_of("d"), (enum config_key)key), loaded.errors);
 		}
 		for (int i = 0; i < 12 && limits[key].wrong[i]; i++) {
 			snprintf(text, sizeof text, "[defaults]\n%s = %s\n", names[key], limits[key].wrong[i]);
 			load_text(text);
-			if (!tap_ok(loaded.faults == 1 && strstr(loaded.errors, names[key]), "B10: %s = '%s' is refused", names[key], limits[key].wrong[i]))
+			if (!tap_ok(loaded.faults == 1 && strstr(loaded.errors, names[key]),
+				    "B10: %s = '%s' is refused", names[key], limits[key].wrong[i]))
 				printf("# %s\n", loaded.errors);
 		}
 		tap_ok(limits[key].right[0] && limits[key].wrong[0], "%s: its limits are tested", names[key]);
@@ -370,8 +438,10 @@ static void test_limits(void)
 
 static void test_what_follows(void)
 {
-	load_text("[defaults]\nrecovery_timeout = 5s\nrecovery_max = 2s\n[destination d]\nmatch = x\nrecovery_timeout = 1s\n");
-	tap_ok(loaded.faults == 0 && policy_of("")->rules.recovery_max_ms == 5000, "recovery_max is never below recovery_timeout (CONTRACT 3)");
+	load_text("[defaults]\nrecovery_timeout = 5s\nrecovery_max = 2s\n[destination d]\nmatch = x\nrecovery_timeout "
+		  "= 1s\n");
+	tap_ok(loaded.faults == 0 && policy_of("")->rules.recovery_max_ms == 5000,
+		"recovery_max is never below recovery_timeout (CONTRACT 3)");
 	tap_ok(policy_of("d")->rules.recovery_max_ms == 2000, "and raised for no section but the one that needs it");
 	load_text("[defaults]\nbreaker = observe\n[destination d]\nmatch = x\nbreaker = on\n");
 	tap_ok(policy_of("")->rules.is_observed && !policy_of("d")->rules.is_observed, "is_observed follows breaker");
@@ -387,8 +457,10 @@ static void test_origins(void)
 	load(NULL, NULL);
 	same(origin_of(policy_of(""), KEY_BREAKER), "built-in", "origin: built-in");
 
-	const char *text = "[destination pay]\nmatch = pay:443\nrecovery_max = 9s\nconnect_timeout = 1s\n\n[defaults]\nconnect_timeout = 2s\nkey = address\n";
-	load(load_file("resil.conf", text, strlen(text)), "connect_timeout=3s; success_threshold = 2 ;;connect_timeout=4s");
+	const char *text = "[destination pay]\nmatch = pay:443\nrecovery_max = 9s\nconnect_timeout = "
+			   "1s\n\n[defaults]\nconnect_timeout = 2s\nkey = address\n";
+	load(load_file("resil.conf", text, strlen(text)),
+		"connect_timeout=3s; success_threshold = 2 ;;connect_timeout=4s");
 	const struct policy *pay = policy_of("pay"), *defaults = policy_of("");
 	tap_ok(loaded.faults == 0, "a file and RESIL_SET together");
 	snprintf(want, sizeof want, "%s/resil.conf:4 [destination pay]", load_dir);
@@ -397,7 +469,8 @@ static void test_origins(void)
 	snprintf(want, sizeof want, "%s/resil.conf:8 [defaults]", load_dir);
 	same(origin_of(pay, KEY_KEY), want, "origin: from [defaults] below it");
 	same(value_of(pay, KEY_KEY), "address", "and its value");
-	same(origin_of(pay, KEY_SUCCESS_THRESHOLD), "RESIL_SET", "origin: RESIL_SET reaches sections that leave a key out");
+	same(origin_of(pay, KEY_SUCCESS_THRESHOLD), "RESIL_SET",
+		"origin: RESIL_SET reaches sections that leave a key out");
 	same(value_of(pay, KEY_SUCCESS_THRESHOLD), "2", "and its value");
 	same(origin_of(defaults, KEY_CONNECT_TIMEOUT), "RESIL_SET", "origin: RESIL_SET wins over [defaults]");
 	same(value_of(defaults, KEY_CONNECT_TIMEOUT), "4s", "the last of the same key holds");
@@ -410,16 +483,22 @@ static void test_set_faults(void)
 	static char huge[6000];
 	load(NULL, "connect_timeout=30;brekaer=off;log=stderr;junk;recovery_max=5s");
 	const char *want = "RESIL_SET: connect_timeout: a unit is due ('30'; 30ms, 30s, 30m or 30h)\n";
-	tap_ok(loaded.faults == 4 && strncmp(loaded.errors, want, strlen(want)) == 0, "RESIL_SET: faults are named after it");
-	tap_ok(strstr(loaded.errors, "RESIL_SET: unknown key in [defaults] ('brekaer'") && strstr(loaded.errors, "did you mean breaker?"), "RESIL_SET: an unknown key");
-	tap_ok(strstr(loaded.errors, "RESIL_SET: this key is none of [defaults] ('log'; it belongs in [resil])") != NULL, "RESIL_SET: a key of [resil]");
+	tap_ok(loaded.faults == 4 && strncmp(loaded.errors, want, strlen(want)) == 0,
+		"RESIL_SET: faults are named after it");
+	tap_ok(strstr(loaded.errors, "RESIL_SET: unknown key in [defaults] ('brekaer'") &&
+			strstr(loaded.errors, "did you mean breaker?"),
+		"RESIL_SET: an unknown key");
+	tap_ok(strstr(loaded.errors, "RESIL_SET: this key is none of [defaults] ('log'; it belongs in [resil])") !=
+			NULL,
+		"RESIL_SET: a key of [resil]");
 	tap_ok(strstr(loaded.errors, "RESIL_SET: not key=value ('junk'") != NULL, "RESIL_SET: no key=value");
 	tap_ok(policy_of("")->breaker == POLICY_BREAKER_OBSERVE, "RESIL_SET: a fault leaves it observing only");
 	load(NULL, "");
 	tap_ok(loaded.faults == 0, "RESIL_SET: empty is nothing");
 	memset(huge, ';', sizeof huge - 1);
 	load(NULL, huge);
-	tap_ok(loaded.faults == 1 && strstr(loaded.errors, "RESIL_SET: is too long"), "RESIL_SET: too long is one fault");
+	tap_ok(loaded.faults == 1 && strstr(loaded.errors, "RESIL_SET: is too long"),
+		"RESIL_SET: too long is one fault");
 	huge[4095] = '\0';
 	load(NULL, huge);
 	tap_ok(loaded.faults == 0, "RESIL_SET: 4095 bytes are not");
@@ -429,16 +508,19 @@ static void test_set_faults(void)
 
 static void test_broken_still_heard(void)
 {
-	load_text("[resil]\nlog = stderr\ncontrol = off\nskip_exe = curl\nstate = bad\n[defaults]\nbreaker = off\nconnect_timeout = 1s\n[destination d]\nmatch = x\nbreaker = on\n");
+	load_text("[resil]\nlog = stderr\ncontrol = off\nskip_exe = curl\nstate = bad\n[defaults]\nbreaker = "
+		  "off\nconnect_timeout = 1s\n[destination d]\nmatch = x\nbreaker = on\n");
 	tap_ok(loaded.faults == 1, "one fault");
-	tap_ok(strcmp(config_log(loaded.config), "stderr") == 0 && config_control(loaded.config) == CONTROL_OFF && config_skips(loaded.config, "curl"),
+	tap_ok(strcmp(config_log(loaded.config), "stderr") == 0 && config_control(loaded.config) == CONTROL_OFF &&
+			config_skips(loaded.config, "curl"),
 		"log, control and skip_exe hold where they could be read");
 	bool observes = true;
 	const struct policy *p;
 	for (uint32_t i = 0; (p = config_policy(loaded.config, i)); i++)
 		observes &= p->breaker == POLICY_BREAKER_OBSERVE && p->rules.is_observed && p->connect_timeout_ns == 0;
 	tap_ok(observes, "every policy only observes: a typo undoes no breaker = off");
-	same(origin_of(policy_of("d"), KEY_CONNECT_TIMEOUT), "observing only: the configuration has faults", "and says so");
+	same(origin_of(policy_of("d"), KEY_CONNECT_TIMEOUT), "observing only: the configuration has faults",
+		"and says so");
 }
 
 static void test_settings(void)
@@ -446,16 +528,24 @@ static void test_settings(void)
 	char bytes[600] = "", want[600];
 	struct text t = TEXT_ON(bytes);
 	load(NULL, NULL);
-	tap_ok(config_max_destinations(loaded.config) == 512 && config_state(loaded.config) == STATE_SHARED && config_control(loaded.config) == CONTROL_AUTO &&
-		strcmp(config_log(loaded.config), "off") == 0, "[resil]: the defaults");
-	tap_ok(config_skips(loaded.config, "systemd-logind") && config_skips(loaded.config, "sshd") && config_skips(loaded.config, "dbus-daemon") &&
-		!config_skips(loaded.config, "ssh") && !config_skips(loaded.config, "xsystemd") && !config_skips(loaded.config, "sshd2") &&
-		!config_skips(loaded.config, ""), "[resil]: skip_exe as it is built in");
-	load_text("[resil]\nmax_destinations = 65000\nstate = private\ncontrol = on\nlog = /var/log/resil.log\nskip_exe = a*b,\n  c,   ; one\n\n # two\n  d e\n");
-	tap_ok(loaded.faults == 0 && config_max_destinations(loaded.config) == 65000 && config_state(loaded.config) == STATE_PRIVATE &&
-		config_control(loaded.config) == CONTROL_ON && strcmp(config_log(loaded.config), "/var/log/resil.log") == 0, "[resil]: set");
-	tap_ok(config_skips(loaded.config, "ab") && config_skips(loaded.config, "axxbxb") && config_skips(loaded.config, "c") && config_skips(loaded.config, "d e") &&
-		!config_skips(loaded.config, "axxbx") && !config_skips(loaded.config, "d"), "[resil]: a list over several lines");
+	tap_ok(config_max_destinations(loaded.config) == 512 && config_state(loaded.config) == STATE_SHARED &&
+			config_control(loaded.config) == CONTROL_AUTO && strcmp(config_log(loaded.config), "off") == 0,
+		"[resil]: the defaults");
+	tap_ok(config_skips(loaded.config, "systemd-logind") && config_skips(loaded.config, "sshd") &&
+			config_skips(loaded.config, "dbus-daemon") && !config_skips(loaded.config, "ssh") &&
+			!config_skips(loaded.config, "xsystemd") && !config_skips(loaded.config, "sshd2") &&
+			!config_skips(loaded.config, ""),
+		"[resil]: skip_exe as it is built in");
+	load_text("[resil]\nmax_destinations = 65000\nstate = private\ncontrol = on\nlog = "
+		  "/var/log/resil.log\nskip_exe = a*b,\n  c,   ; one\n\n # two\n  d e\n");
+	tap_ok(loaded.faults == 0 && config_max_destinations(loaded.config) == 65000 &&
+			config_state(loaded.config) == STATE_PRIVATE && config_control(loaded.config) == CONTROL_ON &&
+			strcmp(config_log(loaded.config), "/var/log/resil.log") == 0,
+		"[resil]: set");
+	tap_ok(config_skips(loaded.config, "ab") && config_skips(loaded.config, "axxbxb") &&
+			config_skips(loaded.config, "c") && config_skips(loaded.config, "d e") &&
+			!config_skips(loaded.config, "axxbx") && !config_skips(loaded.config, "d"),
+		"[resil]: a list over several lines");
 	config_setting_text(&t, loaded.config, SETTING_SKIP_EXE);
 	same(bytes, "a*b, c, d e", "[resil]: its text");
 	t = TEXT_ON(bytes);
@@ -463,7 +553,8 @@ static void test_settings(void)
 	snprintf(want, sizeof want, "%s/resil.conf:5 [resil]", load_dir);
 	same(bytes, want, "[resil]: its origin");
 	load_text("[resil]\nskip_exe =\n");
-	tap_ok(loaded.faults == 0 && !config_skips(loaded.config, "sshd") && !config_skips(loaded.config, ""), "[resil]: skip_exe may be empty");
+	tap_ok(loaded.faults == 0 && !config_skips(loaded.config, "sshd") && !config_skips(loaded.config, ""),
+		"[resil]: skip_exe may be empty");
 }
 
 /* --- where the file is --- */
@@ -471,7 +562,10 @@ static void test_settings(void)
 static const char *env_conf, *env_xdg, *env_home;
 static const char *fake_getenv(const char *name)
 {
-	return strcmp(name, "RESIL_CONF") == 0 ? env_conf : strcmp(name, "XDG_CONFIG_HOME") == 0 ? env_xdg : strcmp(name, "HOME") == 0 ? env_home : NULL;
+	return strcmp(name, "RESIL_CONF") == 0	      ? env_conf
+	       : strcmp(name, "XDG_CONFIG_HOME") == 0 ? env_xdg
+	       : strcmp(name, "HOME") == 0	      ? env_home
+						      : NULL;
 }
 
 static void test_find(void)
@@ -480,7 +574,9 @@ static void test_find(void)
 	bool is_optional = false, has_etc = access("/etc/resil/resil.conf", F_OK) == 0;
 
 	env_conf = "/some/where";
-	tap_ok(config_find_file(path, sizeof path, &is_optional, fake_getenv) && !is_optional && strcmp(path, "/some/where") == 0, "CONTRACT 2: RESIL_CONF, which must exist");
+	tap_ok(config_find_file(path, sizeof path, &is_optional, fake_getenv) && !is_optional &&
+			strcmp(path, "/some/where") == 0,
+		"CONTRACT 2: RESIL_CONF, which must exist");
 	env_conf = "";
 	env_home = load_dir;
 	bool found = config_find_file(path, sizeof path, &is_optional, fake_getenv);
@@ -491,15 +587,19 @@ static void test_find(void)
 	strcat(dir, "/resil");
 	mkdir(dir, 0700);
 	snprintf(want, sizeof want, "%s", load_file(".config/resil/resil.conf", "", 0));
-	tap_ok(config_find_file(path, sizeof path, &is_optional, fake_getenv) && is_optional && strcmp(path, want) == 0, "CONTRACT 2: ~/.config");
+	tap_ok(config_find_file(path, sizeof path, &is_optional, fake_getenv) && is_optional && strcmp(path, want) == 0,
+		"CONTRACT 2: ~/.config");
 	env_xdg = "/nowhere";
-	tap_ok(config_find_file(path, sizeof path, &is_optional, fake_getenv) == has_etc, "CONTRACT 2: XDG_CONFIG_HOME goes before ~/.config");
+	tap_ok(config_find_file(path, sizeof path, &is_optional, fake_getenv) == has_etc,
+		"CONTRACT 2: XDG_CONFIG_HOME goes before ~/.config");
 	env_xdg = "relative";
-	tap_ok(config_find_file(path, sizeof path, &is_optional, fake_getenv) && strcmp(path, want) == 0, "a relative XDG_CONFIG_HOME is none");
+	tap_ok(config_find_file(path, sizeof path, &is_optional, fake_getenv) && strcmp(path, want) == 0,
+		"a relative XDG_CONFIG_HOME is none");
 	snprintf(dir, sizeof dir, "%s/.config", load_dir);
 	env_xdg = dir;
 	env_home = NULL;
-	tap_ok(config_find_file(path, sizeof path, &is_optional, fake_getenv) && strcmp(path, want) == 0, "XDG_CONFIG_HOME");
+	tap_ok(config_find_file(path, sizeof path, &is_optional, fake_getenv) && strcmp(path, want) == 0,
+		"XDG_CONFIG_HOME");
 	tap_ok(!config_find_file(path, 10, &is_optional, fake_getenv), "a path that does not fit is none");
 }
 
@@ -513,21 +613,23 @@ static void test_example(void)
 	for (int i = 0; i < KEY_COUNT; i++)
 		snprintf(built_in[i], sizeof built_in[i], "%s", value_of(policy_of(""), (enum config_key)i));
 	for (int i = 0; i < SETTING_COUNT; i++) {
-		struct text t = { .at = settings[i], .cap = sizeof settings[i] };
+		struct text t = {.at = settings[i], .cap = sizeof settings[i]};
 		config_setting_text(&t, loaded.config, (enum config_setting)i);
 	}
 	load(file ? file : "conf/resil.conf", NULL);
 	if (!tap_ok(loaded.faults == 0, "conf/resil.conf is right"))
 		printf("# %s", loaded.errors);
 	for (int i = 0; i < KEY_COUNT; i++)
-		tap_ok(policy_of("")->origin[i].kind == ORIGIN_FILE_DEFAULTS && strcmp(value_of(policy_of(""), (enum config_key)i), built_in[i]) == 0,
+		tap_ok(policy_of("")->origin[i].kind == ORIGIN_FILE_DEFAULTS &&
+				strcmp(value_of(policy_of(""), (enum config_key)i), built_in[i]) == 0,
 			"conf/resil.conf shows key %d with its default %s", i, built_in[i]);
 	for (int i = 0; i < SETTING_COUNT; i++) {
 		char bytes[256] = "", origin[600] = "";
 		struct text t = TEXT_ON(bytes), o = TEXT_ON(origin);
 		config_setting_text(&t, loaded.config, (enum config_setting)i);
 		config_setting_origin_text(&o, loaded.config, (enum config_setting)i);
-		tap_ok(strcmp(bytes, settings[i]) == 0 && strcmp(origin, "built-in") != 0, "conf/resil.conf shows setting %d with its default %s", i, settings[i]);
+		tap_ok(strcmp(bytes, settings[i]) == 0 && strcmp(origin, "built-in") != 0,
+			"conf/resil.conf shows setting %d with its default %s", i, settings[i]);
 	}
 }
 
@@ -537,6 +639,7 @@ int main(void)
 	test_mistakes();
 	test_all_at_once_or_counted();
 	test_bad_files();
+	test_every_byte();
 	test_good_files();
 	test_long_lines();
 	test_limits_of_count();

@@ -1,5 +1,6 @@
-/* Random files and RESIL_SETs, made of what right and wrong ones are made of: reading them neither crashes nor lies. With a seed as the argument it runs
- * that one; RESIL_FUZZ_RUNS says how many files. Meant to run under ASan and UBSan too. */
+/* Random files and RESIL_SETs, made of what right and wrong ones are made of: reading them neither crashes nor lies.
+ * With a seed as the argument it runs that one; RESIL_FUZZ_RUNS says how many files. Meant to run under ASan and UBSan
+ * too. */
 #include "policy_load.h"
 
 #define RUNS 20000
@@ -20,31 +21,90 @@ static const char *const pieces[] = {
 	POLICY_KEYS(X)
 #undef X
 #define X(id, text, type, initial, min, max, sentence) text, initial, text " = " initial "\n",
-	RESIL_SETTINGS(X)
+		RESIL_SETTINGS(X)
 #undef X
-	"[resil]\n", "[defaults]\n", "[destination a]\n", "[destination b c]\n", "[fault x]\n", "[", "]", "\n", "\r\n", "=", ":", ",", ",\n  ", ";", " ; x\n", "#", " ", "\t",
-	"match = ", "match", "a.b:443", "*.x:1-9", "10.0.0.0/8", "[fd00::]/8:443", "fe80::1%2", "unix:/x", "exe:*y", "*", "unix:@", "\xef\xbb\xbf", "\xff", "\xc3\xbc",
-	"0", "1", "99999999999999999999", "5ms", "3s", "off", "1.5", "%", "h", "/", "-", "%s%n",
+			"[resil]\n",
+	"[defaults]\n",
+	"[destination a]\n",
+	"[destination b c]\n",
+	"[fault x]\n",
+	"[",
+	"]",
+	"\n",
+	"\r\n",
+	"=",
+	":",
+	",",
+	",\n  ",
+	";",
+	" ; x\n",
+	"#",
+	" ",
+	"\t",
+	"match = ",
+	"match",
+	"a.b:443",
+	"*.x:1-9",
+	"10.0.0.0/8",
+	"[fd00::]/8:443",
+	"fe80::1%2",
+	"unix:/x",
+	"exe:*y",
+	"*",
+	"unix:@",
+	"\xef\xbb\xbf",
+	"\xff",
+	"\xc3\xbc",
+	"0",
+	"1",
+	"99999999999999999999",
+	"5ms",
+	"3s",
+	"off",
+	"1.5",
+	"%",
+	"h",
+	"/",
+	"-",
+	"%s%n",
 };
 #define PIECES (sizeof pieces / sizeof pieces[0])
 
 static const char *const places[] = {
-	"a.b", "a.b:443", "*.x:1-9", "*.x", "10.0.0.0/8", "10.1.2.3:443", "[fd00::]/8:5", "fe80::1%2", "unix:/x", "unix:@y", "exe:*y", "*", "*:443", "b\xc3\xbc",
+	"a.b",
+	"a.b:443",
+	"*.x:1-9",
+	"*.x",
+	"10.0.0.0/8",
+	"10.1.2.3:443",
+	"[fd00::]/8:5",
+	"fe80::1%2",
+	"unix:/x",
+	"unix:@y",
+	"exe:*y",
+	"*",
+	"*:443",
+	"b\xc3\xbc",
 };
 static const struct {
 	const char *name, *values[4];
 } settings[] = {
-	{ "breaker", { "on", "off", "observe", "on ; x" } }, { "key", { "origin", "address", "section", "section" } },
-	{ "failure_threshold", { "0", "1", "4095", "007" } }, { "recovery_timeout", { "1ms", "12h", "90s", "61m" } },
-	{ "recovery_backoff", { "1", "1.5", "1.25", "100" } }, { "recovery_max", { "1ms", "12h", "5s", "100ms" } }, { "recovery_jitter", { "0%", "100%", "7%", "20%" } },
-	{ "connect_timeout", { "off", "1ms", "24h", "1500ms" } }, { "reject_errno", { "EPERM", "ETIMEDOUT", "ECONNRESET", "EHOSTDOWN" } },
+	{"breaker", {"on", "off", "observe", "on ; x"}},
+	{"key", {"origin", "address", "section", "section"}},
+	{"failure_threshold", {"0", "1", "4095", "007"}},
+	{"recovery_timeout", {"1ms", "12h", "90s", "61m"}},
+	{"recovery_backoff", {"1", "1.5", "1.25", "100"}},
+	{"recovery_max", {"1ms", "12h", "5s", "100ms"}},
+	{"recovery_jitter", {"0%", "100%", "7%", "20%"}},
+	{"connect_timeout", {"off", "1ms", "24h", "1500ms"}},
+	{"reject_errno", {"EPERM", "ETIMEDOUT", "ECONNRESET", "EHOSTDOWN"}},
 };
 
 /* A right file. */
 static size_t make_right(char *text, size_t room)
 {
-	static const char *const ends[] = { "\n", "\r\n", "\n\n", " ; x\n" };
-	struct text t = { .at = text, .cap = room };
+	static const char *const ends[] = {"\n", "\r\n", "\n\n", " ; x\n"};
+	struct text t = {.at = text, .cap = room};
 	uint32_t sections = draw(6), defaults = draw(8);
 	text[0] = '\0';
 	for (uint32_t i = 0; i <= sections; i++) {
@@ -53,10 +113,12 @@ static size_t make_right(char *text, size_t room)
 		else
 			text_fmt(&t, "[destination d%u]\n", i);
 		for (uint32_t j = 1 + draw(5); i != defaults && j > 0; j--)
-			text_fmt(&t, "%smatch = %s,\n\t%s%s", draw(2) ? " " : "", places[draw(14)], places[draw(14)], ends[draw(4)]);
+			text_fmt(&t, "%smatch = %s,\n\t%s%s", draw(2) ? " " : "", places[draw(14)], places[draw(14)],
+				ends[draw(4)]);
 		for (uint32_t j = 0; j < sizeof settings / sizeof settings[0]; j++)
 			if (draw(3) == 0)
-				text_fmt(&t, "%s%s=%s%s", draw(2) ? "  " : "", settings[j].name, settings[j].values[draw(4)], ends[draw(4)]);
+				text_fmt(&t, "%s%s=%s%s", draw(2) ? "  " : "", settings[j].name,
+					settings[j].values[draw(4)], ends[draw(4)]);
 	}
 	return t.len;
 }
@@ -101,7 +163,8 @@ static void check_errors(const char *path)
 		if (sscanf(s, "... and %d more", &more) == 1)
 			lines--;
 		else
-			tap_expect(strncmp(s, path, strlen(path)) == 0 || strncmp(s, "RESIL_SET: ", 11) == 0, "a fault says where: %.80s", s);
+			tap_expect(strncmp(s, path, strlen(path)) == 0 || strncmp(s, "RESIL_SET: ", 11) == 0,
+				"a fault says where: %.80s", s);
 		if (!tap_expect(strchr(s, '\n') != NULL, "every line ends"))
 			break;
 	}
@@ -134,13 +197,14 @@ static void check_policy(const struct policy *p)
 
 	char errors[4000] = "", again[9000] = "";
 	struct text e = TEXT_ON(errors), after = TEXT_ON(again);
-	struct config_source source = { .file = load_file("back", text, t.len) };
+	struct config_source source = {.file = load_file("back", text, t.len)};
 	int faults;
 	struct config *c = config_load(&source, &e, &faults);
 	tap_expect(faults == 0, "what is shown can be read: %s", errors);
 	const struct policy *q = config_policy(c, 0);
 	for (int key = 0; key < KEY_COUNT; key++)
-		tap_expect(strcmp(value_of(p, (enum config_key)key), value_of(q, (enum config_key)key)) == 0, "%s reads back", names[key]);
+		tap_expect(strcmp(value_of(p, (enum config_key)key), value_of(q, (enum config_key)key)) == 0,
+			"%s reads back", names[key]);
 	config_patterns_text(&after, c, q);
 	tap_expect(strcmp(again, before.len > 0 ? patterns : "*") == 0, "patterns read back: %s", again);
 	config_free(c);
@@ -148,15 +212,16 @@ static void check_policy(const struct policy *p)
 
 static void check_matching(void)
 {
-	struct addr a[3] = { { .family = ADDR_INET, .port = 443 }, { .family = ADDR_INET, .port = 5 }, { .family = ADDR_UNIX } };
-	static const char *const names[] = { NULL, "a.b", "y.x", "" };
+	struct addr a[3] = {
+		{.family = ADDR_INET, .port = 443}, {.family = ADDR_INET, .port = 5}, {.family = ADDR_UNIX}};
+	static const char *const names[] = {NULL, "a.b", "y.x", ""};
 	addr_from_literal(&a[0], "10.1.2.3");
 	addr_from_literal(&a[1], "fd00::9");
 	a[2].path[0] = '/';
 	a[2].unix_len = 1 + (uint8_t)draw(107);
 	for (int i = 0; i < 3; i++) {
 		for (int j = 0; j < 4; j++) {
-			struct target target = { .addr = &a[i], .name = names[j], .exe = draw(2) ? "xy" : NULL };
+			struct target target = {.addr = &a[i], .name = names[j], .exe = draw(2) ? "xy" : NULL};
 			const char *pattern = NULL;
 			const struct policy *p = config_match(loaded.config, &target, &pattern);
 			tap_expect(pattern && (p || a[i].family == ADDR_UNIX), "every TCP connect has a policy");
@@ -183,7 +248,8 @@ static void one(uint64_t seed)
 	const struct policy *p;
 	for (uint32_t i = 0; (p = config_policy(loaded.config, i)); i++) {
 		if (loaded.faults > 0)
-			tap_expect(p->breaker == POLICY_BREAKER_OBSERVE && p->connect_timeout_ns == 0, "with faults all only observes");
+			tap_expect(p->breaker == POLICY_BREAKER_OBSERVE && p->connect_timeout_ns == 0,
+				"with faults all only observes");
 		else
 			check_policy(p);
 	}
@@ -193,7 +259,9 @@ static void one(uint64_t seed)
 int main(int argc, char **argv)
 {
 	const char *runs = getenv("RESIL_FUZZ_RUNS");
-	uint64_t from = argc > 1 ? strtoull(argv[1], NULL, 10) : 1, to = argc > 1 ? from : runs ? strtoull(runs, NULL, 10) : RUNS;
+	uint64_t from = argc > 1 ? strtoull(argv[1], NULL, 10) : 1, to = argc > 1 ? from
+									 : runs	  ? strtoull(runs, NULL, 10)
+										  : RUNS;
 	unsigned right = 0;
 	load_mk_dir();
 	for (uint64_t seed = from; seed <= to; seed++) {

@@ -65,7 +65,7 @@ static struct loaded loaded;
 static inline struct config *load(const char *file, const char *set)
 {
 	struct text errors = TEXT_ON(loaded.errors);
-	struct config_source source = { .file = file, .set = set };
+	struct config_source source = {.file = file, .set = set};
 	config_free(loaded.config);
 	loaded.errors[0] = '\0';
 	loaded.config = config_load(&source, &errors, &loaded.faults);
@@ -82,7 +82,7 @@ static inline const char *value_of(const struct policy *p, enum config_key key)
 {
 	static char bytes[4][256];
 	static unsigned next;
-	struct text t = { .at = bytes[next % 4], .cap = sizeof bytes[0] };
+	struct text t = {.at = bytes[next % 4], .cap = sizeof bytes[0]};
 	t.at[0] = '\0';
 	next++;
 	config_value_text(&t, p, key);
@@ -93,7 +93,7 @@ static inline const char *origin_of(const struct policy *p, enum config_key key)
 {
 	static char bytes[4][1024];
 	static unsigned next;
-	struct text t = { .at = bytes[next % 4], .cap = sizeof bytes[0] };
+	struct text t = {.at = bytes[next % 4], .cap = sizeof bytes[0]};
 	t.at[0] = '\0';
 	next++;
 	config_origin_text(&t, loaded.config, p, key);

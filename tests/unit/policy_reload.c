@@ -1,4 +1,5 @@
-/* The configuration in force (policy.h): swapped whole while readers hold it, all or nothing, freed when nobody holds it. */
+/* The configuration in force (policy.h): swapped whole while readers hold it, all or nothing, freed when nobody holds
+ * it. */
 #include "policy_load.h"
 
 #include <errno.h>
@@ -17,7 +18,8 @@ static char file[600];
 static void write_seconds(unsigned n)
 {
 	char text[300], beside[700];
-	snprintf(text, sizeof text, "[destination d]\nmatch = h%u, *.x\nrecovery_timeout = %us\nrecovery_max = %us\n", n, n, n);
+	snprintf(text, sizeof text, "[destination d]\nmatch = h%u, *.x\nrecovery_timeout = %us\nrecovery_max = %us\n",
+		n, n, n);
 	snprintf(beside, sizeof beside, "%s", load_file("beside", text, strlen(text)));
 	if (rename(beside, file) != 0)
 		exit(1);
@@ -25,11 +27,13 @@ static void write_seconds(unsigned n)
 
 static uint32_t seconds(const struct config *c)
 {
-	struct addr a = { .family = ADDR_INET, .port = 80 };
-	struct target target = { .addr = &a, .name = "a.x" };
+	struct addr a = {.family = ADDR_INET, .port = 80};
+	struct target target = {.addr = &a, .name = "a.x"};
 	const char *pattern;
 	const struct policy *p = config_match(c, &target, &pattern);
-	return strcmp(pattern, "*.x") == 0 && p->rules.recovery_ms == p->rules.recovery_max_ms ? p->rules.recovery_ms / 1000 : 0;
+	return strcmp(pattern, "*.x") == 0 && p->rules.recovery_ms == p->rules.recovery_max_ms
+		       ? p->rules.recovery_ms / 1000
+		       : 0;
 }
 
 static unsigned mappings(void)
@@ -55,16 +59,17 @@ static void test_one_after_the_other(void)
 	snprintf(file, sizeof file, "%s", load_file("resil.conf", "", 0));
 	write_seconds(3);
 	snprintf(name, sizeof name, "%s", file);
-	struct config_source source = { .file = name };
+	struct config_source source = {.file = name};
 	policy_set_source(&source);
 	memset(name, 'x', sizeof name - 1);
 
-	struct config_source nothing = { .file = NULL };
+	struct config_source nothing = {.file = NULL};
 	struct config *built_in = config_load(&nothing, NULL, &faults);
 	tap_ok(policy_install(built_in) == 0 && policy_generation() == 1, "the first install is generation 1");
 	const struct config *old = policy_acquire();
 	tap_ok(old == built_in, "it is in force");
-	tap_ok(policy_reload(&t) == 0 && policy_generation() == 2, "a reload reads the source, whose strings were copied");
+	tap_ok(policy_reload(&t) == 0 && policy_generation() == 2,
+		"a reload reads the source, whose strings were copied");
 	const struct config *now = policy_acquire();
 	tap_ok(now != old && seconds(now) == 3, "the new one is in force");
 	tap_ok(config_max_destinations(old) == 512, "the old one stays readable for those who hold it");
@@ -72,7 +77,8 @@ static void test_one_after_the_other(void)
 	policy_release(now);
 
 	load_file("resil.conf", "[defaults]\nbreaker = maybe\nkey = x\n", 35);
-	tap_ok(policy_reload(&t) == 2 && policy_generation() == 2, "a faulty file is not installed; the number of its faults comes back");
+	tap_ok(policy_reload(&t) == 2 && policy_generation() == 2,
+		"a faulty file is not installed; the number of its faults comes back");
 	tap_ok(strstr(errors, ":2: breaker") && strstr(errors, ":3: key"), "with their lines");
 	now = policy_acquire();
 	tap_ok(seconds(now) == 3 && !config_is_broken(now), "the last good one stays in force");
@@ -144,10 +150,13 @@ static void test_threads(void)
 	atomic_store(&is_over, 1);
 	for (int i = 0; i < READERS; i++)
 		pthread_join(readers[i], NULL);
-	tap_ok(atomic_load(&reads) > 0 && atomic_load(&torn) == 0, "%u readers never saw half a configuration (%u reads, %u swaps)", READERS,
-		atomic_load(&reads), atomic_load(&swapped));
-	tap_ok(atomic_load(&other) == 0 && atomic_load(&swapped) + atomic_load(&busy) == 2 * RELOADS, "a reload beside another is done or -EBUSY (%u)", atomic_load(&busy));
-	tap_ok(atomic_load(&swapped) > 0 && policy_generation() - generation == atomic_load(&swapped), "every swap is a generation");
+	tap_ok(atomic_load(&reads) > 0 && atomic_load(&torn) == 0,
+		"%u readers never saw half a configuration (%u reads, %u swaps)", READERS, atomic_load(&reads),
+		atomic_load(&swapped));
+	tap_ok(atomic_load(&other) == 0 && atomic_load(&swapped) + atomic_load(&busy) == 2 * RELOADS,
+		"a reload beside another is done or -EBUSY (%u)", atomic_load(&busy));
+	tap_ok(atomic_load(&swapped) > 0 && policy_generation() - generation == atomic_load(&swapped),
+		"every swap is a generation");
 	/* Threads leave stacks and arenas mapped: a leak would be one mapping a swap. */
 	tap_ok(mappings() < before + 100, "old ones are freed (%u mappings, then %u)", before, mappings());
 }

@@ -1,0 +1,130 @@
+/* See lifetime.h. Called by the hooks on any thread, by the fork handlers and at exit. */
+#include "engine/lifetime.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "engine/call.h"
+#include "engine/deadline.h"
+#include "engine/guest.h"
+#include "engine/outcome.h"
+#include "engine/process.h"
+#include "engine/service.h"
+
+/* Another number leads to the same pending socket: it takes the call over. */
+static bool hand_over(struct slot *s, uint64_t word, int fd)
+{
+	uint64_t cookie = atomic_load(&s->cookie);
+	for (int other = 0; other <= slot_highest(); other++) {
+		struct slot *o = slot_at(other);
+		if (other == fd || slot_state_of(slot_word(o)) != SLOT_CONNECTING || atomic_load(&o->cookie) != cookie ||
+		    atomic_load(&o->call))
+			continue;
+		uint32_t call = outcome_finish(s, word, SLOT_FREE);
+		if (call != CALL_NONE)
+			atomic_store(&o->call, call + 1);
+		return true;
+	}
+	return false;
+}
+
+static void uncount(struct slot *s)
+{
+	if (!(atomic_fetch_and(&s->traits, ~(uint32_t)TRAIT_COUNTED) & TRAIT_COUNTED))
+		return;
+	struct region *r = guest_region_now();
+	if (r && r->me >= 0 && atomic_load(&r->members[r->me].connections) > 0)
+		atomic_fetch_sub_explicit(&r->members[r->me].connections, 1, memory_order_relaxed);
+}
+
+void lifetime_closing(int fd)
+{
+	struct slot *s = slot_at(fd);
+	if (!s)
+		return;
+	uint64_t word = slot_word(s);
+	if (slot_state_of(word) == SLOT_FREE)
+		return;
+	int saved = errno;
+	process_check();
+	word = slot_word(s);
+	if (slot_state_of(word) == SLOT_CONNECTING) {
+		bool has_twin = atomic_load(&s->traits) & TRAIT_TWIN;
+		if (!has_twin || !hand_over(s, word, fd))
+			outcome_hung_up(s, word, fd, SLOT_FREE, clock_now_ns());
+	}
+	uncount(s);
+	slot_begin(fd, false, 0);
+	deadline_let_pass(fd);
+	errno = saved;
+}
+
+void lifetime_cancelled(int fd)
+{
+	struct slot *s = slot_at(fd);
+	if (!s)
+		return;
+	uint64_t word = slot_word(s);
+	if (slot_state_of(word) == SLOT_FREE || slot_state_of(word) == SLOT_SOCKET)
+		return;
+	int saved = errno;
+	int64_t begun = atomic_load(&s->begun_ns), now = clock_now_ns();
+	uint32_t call = outcome_finish(s, word, SLOT_SOCKET);
+	if (call != CALL_NONE)
+		call_attempt_abandoned(call, begun, now);
+	uncount(s);
+	uint32_t keep = atomic_load(&s->traits) & (TRAIT_NONBLOCKING | TRAIT_UNIX);
+	int64_t send_timeout = atomic_load(&s->send_timeout_us);
+	slot_begin(fd, true, keep);
+	atomic_store(&s->send_timeout_us, send_timeout);
+	errno = saved;
+}
+
+void lifetime_dupped(int from, int to)
+{
+	struct slot *a = slot_at(from), *b = slot_at(to);
+	if (!a || !b || a == b)
+		return;
+	uint64_t word = slot_word(a);
+	if (slot_state_of(word) == SLOT_FREE || slot_state_of(word) == SLOT_CONNECTED)
+		return;
+	slot_begin(to, true, atomic_load(&a->traits) & ~(uint32_t)TRAIT_COUNTED);
+	atomic_store(&b->send_timeout_us, atomic_load(&a->send_timeout_us));
+	atomic_store(&b->begun_ns, atomic_load(&a->begun_ns));
+	atomic_store(&b->deadline_ns, atomic_load(&a->deadline_ns));
+	if (slot_state_of(word) == SLOT_SOCKET)
+		return;
+	if (!atomic_load(&a->cookie))
+		atomic_store(&a->cookie, slot_read_cookie(from));
+	atomic_store(&b->cookie, atomic_load(&a->cookie));
+	if (slot_state_of(word) == SLOT_CONNECTING) {
+		atomic_fetch_or(&a->traits, TRAIT_TWIN);
+		atomic_fetch_or(&b->traits, TRAIT_TWIN);
+	}
+	slot_change(b, slot_word(b), slot_state_of(word), false);
+	if (slot_state_of(word) == SLOT_CONNECTING && atomic_load(&b->deadline_ns) && deadline_arm(to))
+		service_wake_timer();
+}
+
+void lifetime_exiting(void)
+{
+	int64_t now = clock_now_ns();
+	for (int fd = 0; call_live_count() > 0 && fd <= slot_highest(); fd++) {
+		struct slot *s = slot_at(fd);
+		uint64_t word = slot_word(s);
+		if (slot_state_of(word) == SLOT_CONNECTING && atomic_load(&s->call))
+			outcome_hung_up(s, word, fd, SLOT_FREE, now);
+	}
+	call_declare(true, now);
+}
+
+void lifetime_forked(void)
+{
+	for (int fd = 0; fd <= slot_highest(); fd++) {
+		struct slot *s = slot_at(fd);
+		atomic_store(&s->call, 0);
+		atomic_fetch_and(&s->traits, ~(uint32_t)TRAIT_COUNTED);
+		if (slot_state_of(slot_word(s)) == SLOT_CONNECTING && atomic_load(&s->cookie) && atomic_load(&s->deadline_ns))
+			deadline_arm(fd);
+	}
+}

@@ -1,0 +1,235 @@
+/* See outcome.h. Called by the hooks on any thread, and by the timer. */
+#include "engine/outcome.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include "base/clock.h"
+#include "base/sys.h"
+#include "engine/call.h"
+#include "engine/deadline.h"
+#include "engine/guest.h"
+#include "engine/service.h"
+
+/* TCP's state, TCP_CLOSE when it is no TCP socket. One system call. */
+int outcome_tcp_state(int fd)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof info;
+	info.tcpi_state = TCP_CLOSE;
+	return sys_getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_state : TCP_CLOSE;
+}
+
+bool outcome_is_connected(int fd)
+{
+	int state = outcome_tcp_state(fd);
+	return state != TCP_CLOSE && state != TCP_SYN_SENT && state != TCP_SYN_RECV && state != TCP_LISTEN;
+}
+
+/* Wins the change out of CONNECTING; returns the call to tell (index), or CALL_NONE when there is nothing to tell or another thread was faster. */
+uint32_t outcome_finish(struct slot *s, uint64_t word, enum slot_state to)
+{
+	if (slot_state_of(word) != SLOT_CONNECTING || !slot_change(s, word, to, false))
+		return CALL_NONE;
+	return atomic_exchange(&s->call, 0) - 1; /* 0 - 1 is CALL_NONE */
+}
+
+void outcome_succeeded(struct slot *s, uint64_t word, int64_t now_ns)
+{
+	uint32_t call = outcome_finish(s, word, SLOT_CONNECTED);
+	if (call == CALL_NONE)
+		return;
+	struct region *r = guest_region_now();
+	if (r && r->me >= 0) {
+		atomic_fetch_or(&s->traits, TRAIT_COUNTED);
+		atomic_fetch_add_explicit(&r->members[r->me].connections, 1, memory_order_relaxed);
+	}
+	call_attempt_succeeded(call, now_ns);
+}
+
+void outcome_forget(struct slot *s, uint64_t word, int64_t now_ns)
+{
+	uint32_t call = outcome_finish(s, word, SLOT_FREE);
+	if (call != CALL_NONE)
+		call_attempt_dropped(call, now_ns);
+}
+
+/* ENETUNREACH from a host without any route to there is local trouble (A6): a datagram socket's connect asks the routing table and sends nothing. */
+static bool has_route(const struct sockaddr *to, socklen_t len)
+{
+	if (!to)
+		return true; /* learnt later: the network said it */
+	int probe = sys_socket(to->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (probe < 0)
+		return true;
+	int r = sys_connect(probe, to, len);
+	sys_close(probe);
+	return r != -ENETUNREACH;
+}
+
+/* Another holder of the socket (a fork's other side) had the same limit, and its timer was first: to us that is our limit, not a reset. */
+bool outcome_was_ended_elsewhere(const struct slot *s, int err, int64_t now_ns)
+{
+	int64_t at = atomic_load_explicit(&s->deadline_ns, memory_order_relaxed);
+	return (err == ECONNRESET || err == EPIPE) && at != 0 && now_ns >= at && atomic_load(&s->cookie) != 0;
+}
+
+void outcome_expired_elsewhere(struct slot *s, uint64_t word, int64_t now_ns)
+{
+	uint32_t call = outcome_finish(s, word, SLOT_EXPIRED);
+	if (call != CALL_NONE)
+		call_attempt_failed(call, FAILURE_CONNECT_TIMEOUT, now_ns);
+}
+
+/* The connect failed with err (positive). to: where it went, when that is still known. */
+void outcome_failed(struct slot *s, uint64_t word, int err, const struct sockaddr *to, socklen_t len, int64_t now_ns)
+{
+	uint32_t call = outcome_finish(s, word, SLOT_SOCKET);
+	if (call == CALL_NONE)
+		return;
+	enum failure_kind kind;
+	bool routed = err != ENETUNREACH || has_route(to, len);
+	if (failure_of_connect(err, routed, &kind) == CONNECT_FAILED)
+		call_attempt_failed(call, kind, now_ns);
+	else
+		call_attempt_is_local(call, now_ns);
+}
+
+/* The app lets go of a pending connect: what does the kernel know of it? */
+void outcome_hung_up(struct slot *s, uint64_t word, int fd, enum slot_state to, int64_t now_ns)
+{
+	int err = 0;
+	socklen_t len = sizeof err;
+	bool is_same = atomic_load(&s->cookie) == 0 || slot_is_same(s, fd);
+	bool is_readable = is_same && sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0;
+	if (is_readable && err) {
+		outcome_failed(s, word, outcome_was_ended_elsewhere(s, err, now_ns) ? ETIMEDOUT : err, NULL, 0, now_ns);
+		return;
+	}
+	int state = is_readable ? outcome_tcp_state(fd) : TCP_CLOSE;
+	if (state != TCP_CLOSE && state != TCP_SYN_SENT && state != TCP_SYN_RECV) {
+		outcome_succeeded(s, word, now_ns);
+		return;
+	}
+	int64_t begun = atomic_load(&s->begun_ns);
+	uint32_t call = outcome_finish(s, word, to);
+	if (call == CALL_NONE)
+		return;
+	if (state == TCP_CLOSE)
+		call_attempt_dropped(call, now_ns);
+	else
+		call_attempt_abandoned(call, begun, now_ns);
+}
+
+/* It goes on without the caller: from now on the timer bounds it. */
+void outcome_leave_pending(struct slot *s, int fd)
+{
+	uint64_t cookie = atomic_load(&s->deadline_ns) && !guest_is_restricted() ? slot_read_cookie(fd) : 0;
+	if (!cookie)
+		return;
+	atomic_store(&s->cookie, cookie);
+	if (deadline_arm(fd))
+		service_wake_timer();
+}
+
+/* The first write on a TCP_FASTOPEN_CONNECT socket sends the SYN: the limit begins now. */
+static void begin_early_limit(struct slot *s, int fd)
+{
+	int64_t begun = atomic_load(&s->begun_ns), at = atomic_load(&s->deadline_ns);
+	if (!at || atomic_load(&s->cookie))
+		return;
+	int64_t now = clock_now_ns();
+	atomic_store(&s->begun_ns, now);
+	atomic_store(&s->deadline_ns, now + (at - begun));
+	outcome_leave_pending(s, fd);
+}
+
+bool outcome_io_begin(struct slot *s, int fd)
+{
+	if (slot_state_of(slot_word(s)) != SLOT_EXPIRED) {
+		service_keep_timer();
+		return true;
+	}
+	if (!slot_is_same(s, fd))
+		return true;
+	errno = ETIMEDOUT;
+	return false;
+}
+
+static void learn_from_io(struct slot *s, uint64_t word, int fd, ssize_t result, int err, enum io_direction direction)
+{
+	bool is_early = atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_EARLY;
+	if (result >= 0) {
+		if (!is_early || direction == IO_IN || outcome_is_connected(fd))
+			outcome_succeeded(s, word, clock_now_ns());
+		else
+			begin_early_limit(s, fd);
+		return;
+	}
+	switch (err) {
+	case EINPROGRESS:
+		if (is_early)
+			begin_early_limit(s, fd);
+		return;
+	case EAGAIN:
+	case EALREADY:
+	case EINTR:
+	case ENOTCONN:
+	case EBADF:
+	case EFAULT:
+	case EINVAL:
+	case EMSGSIZE:
+	case ENOTSOCK:
+	case EOPNOTSUPP:
+		return; /* says nothing of the peer */
+	case EPIPE:
+		outcome_failed(s, word, ECONNRESET, NULL, 0, clock_now_ns());
+		return;
+	default:
+		outcome_failed(s, word, err, NULL, 0, clock_now_ns());
+	}
+}
+
+ssize_t outcome_io_end(struct slot *s, int fd, ssize_t result, enum io_direction direction)
+{
+	int err = errno;
+	uint64_t word = slot_word(s);
+	if (result < 0 && slot_state_of(word) == SLOT_CONNECTING && outcome_was_ended_elsewhere(s, err, clock_now_ns()))
+		outcome_expired_elsewhere(s, word, clock_now_ns());
+	word = slot_word(s);
+	if (slot_state_of(word) == SLOT_CONNECTING) {
+		learn_from_io(s, word, fd, result, err, direction);
+	} else if (slot_state_of(word) == SLOT_EXPIRED && result <= 0 && slot_is_same(s, fd)) {
+		/* The timer ended it while we waited. */
+		result = -1;
+		err = ETIMEDOUT;
+	}
+	errno = err;
+	return result;
+}
+
+int outcome_so_error(struct slot *s, int fd, int err)
+{
+	service_keep_timer();
+	uint64_t word = slot_word(s);
+	if (err && slot_state_of(word) == SLOT_CONNECTING && outcome_was_ended_elsewhere(s, err, clock_now_ns()))
+		outcome_expired_elsewhere(s, word, clock_now_ns());
+	word = slot_word(s);
+	if (slot_state_of(word) == SLOT_EXPIRED) {
+		if (!slot_is_same(s, fd))
+			return err;
+		atomic_fetch_or(&s->traits, TRAIT_TOLD);
+		return ETIMEDOUT;
+	}
+	if (err) {
+		outcome_failed(s, word, err, NULL, 0, clock_now_ns());
+		return err;
+	}
+	/* No error may mean "not yet". The first input or output will tell; a probe holds others up, so it is worth a system call now. */
+	uint32_t call = atomic_load(&s->call);
+	if (slot_state_of(word) == SLOT_CONNECTING && call && call_is_probe(call - 1) && outcome_is_connected(fd))
+		outcome_succeeded(s, word, clock_now_ns());
+	return 0;
+}
+

@@ -1,0 +1,264 @@
+#!/usr/bin/env bats
+# What was asked for: the configuration and its mistakes, RESIL_SET, reload, and `which`, which says where each value is from.
+load lib/common
+bats_require_minimum_version 1.5.0
+
+# After five refusals the circuit would be open; a shim that only observes lets the sixth through.
+only_observes() { # PORT
+	run traced "$dir/trace" under "$bin/dial" -n 6 127.0.0.1 "$1"
+	assert_equal "$(connects_to "$1" "$dir/trace")" 6
+}
+# One clear error: said by `check`, once by the shim of a group, and the app goes on unguarded.
+one_clear_error() { # FILE REGEXP
+	run resil check "$1"
+	assert_failure 2
+	assert_equal "${#lines[@]}" 1
+	assert_output --regexp "$2"
+	peer server 127.0.0.1 refuse
+	export RESIL_CONF=$1
+	run under "$bin/dial" 127.0.0.1 "$server_port"
+	assert_equal "$(grep -c "^resil: $1" <<<"$output")" 1
+	assert_output --regexp "$2"
+	assert_output --partial observes
+	assert_line --regexp '^ECONNREFUSED [0-9]+$'
+	run under "$bin/dial" 127.0.0.1 "$server_port"
+	refute_output --partial resil: # once a group and file, not once a process
+	only_observes "$server_port"
+}
+
+@test "twenty mistakes: each is named with its line, its value and what would be right" {
+	shim_part
+	cat >"$dir/bad.conf" <<-'END'
+		stray = 1
+		[resil]
+		state = sharde
+		max_destinations = 0
+		control = maybe
+		logg = off
+		connect_timeout = 1s
+		[defaults]
+		connect_timeout = 10
+		recovery_timeout = fast
+		recovery_backoff = 0.5
+		recovery_jitter = 120%
+		failure_treshold = 5
+		half_open_max_calls = 0
+		success_threshold = -1
+		reject_errno = EBOGUS
+		breaker = onn
+		[destination]
+		[destination empty]
+		[destination pay
+		[destination web]
+		match = 10.0.0.0/33:80
+		match = host:99999
+		failure_threshold = 5000
+		no sign here
+		probe_timeout = 30 parsecs
+		[nonsense]
+	END
+	run resil check "$dir/bad.conf"
+	assert_failure 2
+	wrong_lines="1 3 4 5 6 7 9 10 11 12 13 14 15 16 17 18 19 20 22 23 24 25 26 27"
+	for line in $wrong_lines; do assert_line --regexp "^$dir/bad.conf:$line: "; done
+	assert_equal "$(sed -nE "s|^$dir/bad.conf:([0-9]+): .*|\1|p" <<<"$output" | sort -un | xargs)" "$wrong_lines"
+	assert_line --regexp ":3: .*'sharde'.*did you mean shared"
+	assert_line --regexp ":9: .*'10'"
+	assert_line --regexp ":13: .*failure_treshold.*did you mean failure_threshold"
+	assert_line --regexp ":16: .*'EBOGUS'"
+	assert_line --regexp ":24: .*'5000'.*4095"
+}
+
+@test "what is right says nothing, and the shipped example is right" {
+	shim_part
+	printf '[destination pay]\nmatch = pay.example:443, 10.0.0.0/8:5432\nfailure_threshold = 3\n' >"$dir/good.conf"
+	run resil check "$dir/good.conf"
+	assert_success
+	assert_output ''
+	run resil check "$root/conf/resil.conf"
+	assert_success
+	assert_output ''
+}
+
+@test "a missing file that was named: one clear error, and the shim only observes (E8)" {
+	shim_part
+	one_clear_error "$dir/nowhere.conf" 'nowhere.conf.*no such file'
+}
+
+@test "an unreadable file: one clear error, and the shim only observes (E8)" {
+	shim_part
+	mkdir "$dir/folder.conf" # a folder cannot be read by root either
+	one_clear_error "$dir/folder.conf" 'folder.conf.*directory'
+}
+
+@test "a file without permission: one clear error, and the shim only observes (E8)" {
+	shim_part
+	echo '[defaults]' >"$dir/secret.conf"
+	chmod 0 "$dir/secret.conf"
+	[ "$(id -u)" != 0 ] || skip "root may read everything"
+	one_clear_error "$dir/secret.conf" 'secret.conf.*permission'
+}
+
+@test "a binary file: one clear error, and the shim only observes (E8)" {
+	shim_part
+	cp "$bin/dial" "$dir/binary.conf"
+	one_clear_error "$dir/binary.conf" 'binary.conf.*binary'
+}
+
+@test "a file of 10 MB: one clear error, and the shim only observes (E8)" {
+	shim_part
+	yes '# a comment like any other' | head -c 10000000 >"$dir/huge.conf"
+	one_clear_error "$dir/huge.conf" 'huge.conf.*large'
+}
+
+@test "an endless file (/dev/zero): one clear error, and the shim only observes (E8)" {
+	shim_part
+	one_clear_error /dev/zero '/dev/zero'
+}
+
+@test "an observing shim never rejects, also where the file's sections are right: a typo must not undo breaker = off" {
+	shim_part
+	peer server 127.0.0.1 refuse
+	printf '[destination mine]\nmatch = 127.0.0.1\nbreaker = off\n[defaults]\nfailure_treshold = 1\n' >"$dir/typo.conf"
+	export RESIL_CONF=$dir/typo.conf
+	only_observes "$server_port"
+}
+
+@test "long lines and long names are refused, never cut" {
+	shim_part
+	name=$(printf 'n%.0s' $(seq 300))
+	printf '[destination %s]\nmatch = *\n[defaults]\nconnect_timeout = 1s%4000s\n' "$name" x >"$dir/long.conf"
+	run resil check "$dir/long.conf"
+	assert_failure 2
+	assert_line --regexp ':1: .*long'
+	assert_line --regexp ':4: .*long'
+}
+
+@test "RESIL_SET overrides [defaults]; its mistakes are named without a file" {
+	shim_part
+	peer server 127.0.0.1 refuse
+	printf '[defaults]\nfailure_threshold = 4\n' >"$dir/resil.conf"
+	export RESIL_CONF=$dir/resil.conf RESIL_SET='failure_threshold=2;recovery_timeout=1m'
+	run traced "$dir/trace" under "$bin/dial" -n 6 127.0.0.1 "$server_port"
+	assert_equal "$(connects_to "$server_port" "$dir/trace")" 2
+	RESIL_SET='failure_threshold=2;recovery=1m' run resil check
+	assert_failure 2
+	assert_output --regexp '^RESIL_SET: .*recovery'
+}
+
+@test "a [destination] section overrides [defaults], the first that matches wins, also for its port" {
+	shim_part
+	peer one 127.0.0.1 refuse
+	peer two 127.0.0.1 refuse
+	cat >"$dir/resil.conf" <<-END
+		[defaults]
+		recovery_timeout = 1m
+		recovery_max = 1m
+		failure_threshold = 4
+		[destination one]
+		match = 127.0.0.1:$one_port
+		failure_threshold = 1
+		[destination all]
+		match = 127.0.0.0/8
+		failure_threshold = 2
+		[destination late]
+		match = *
+		failure_threshold = 3
+	END
+	export RESIL_CONF=$dir/resil.conf
+	run resil check "$dir/resil.conf"
+	assert_success
+	run traced "$dir/trace" under "$bin/dial" -n 6 127.0.0.1 "$one_port"
+	assert_equal "$(connects_to "$one_port" "$dir/trace")" 1
+	run traced "$dir/trace" under "$bin/dial" -n 6 127.0.0.1 "$two_port"
+	assert_equal "$(connects_to "$two_port" "$dir/trace")" 2
+}
+
+@test "which shows the rule and where each value was set" {
+	shim_part
+	cat >"$dir/resil.conf" <<-END
+		[defaults]
+		probe_timeout = 20s
+		[destination pay]
+		match = 10.0.0.0/8:5432
+		failure_threshold = 3
+	END
+	export RESIL_CONF=$dir/resil.conf RESIL_SET='connect_timeout=2s'
+	run resil which 10.1.2.3:5432
+	assert_success
+	assert_line --regexp 'pay'
+	assert_line --regexp "failure_threshold.*3.*$dir/resil.conf:5"
+	assert_line --regexp "probe_timeout.*20s.*$dir/resil.conf:2"
+	assert_line --regexp 'connect_timeout.*2s.*RESIL_SET'
+	assert_line --regexp 'recovery_timeout.*1s.*built-in'
+	run resil which 10.1.2.3:5432 --json
+	assert_success
+	python3 -c 'import json,sys; json.load(sys.stdin)' <<<"$output"
+}
+
+@test "a reload is all or nothing, and changes no circuit (B18)" {
+	shim_part
+	peer server 127.0.0.1 refuse
+	printf '[resil]\ncontrol = on\n[defaults]\nrecovery_timeout = 1m\nrecovery_max = 1m\n' >"$dir/resil.conf"
+	export RESIL_CONF=$dir/resil.conf
+	start member under "$bin/dial" -n 10000 -i 50 127.0.0.1 "$server_port"
+	wait_until state_is "127.0.0.1:$server_port" open 2>/dev/null
+	socket=$RESIL_RUNTIME_DIR/dial.sock
+	wait_until test -S "$socket"
+	printf '[resil]\ncontrol = on\n[defaults]\nprobe_timeout = 7s\nrecovery_timeot = 1m\n' >"$dir/resil.conf"
+	run curl -sS --unix-socket "$socket" -X POST -w '%{http_code}' http://resil/v1/reload
+	assert_output --partial 422
+	assert_output --partial "$dir/resil.conf:5"
+	run curl -sS --unix-socket "$socket" http://resil/v1/config
+	refute_output --partial 7s
+	run resil reload
+	assert_failure 1
+	printf '[resil]\ncontrol = on\n[defaults]\nprobe_timeout = 7s\nrecovery_timeout = 1m\nrecovery_max = 1m\n' >"$dir/resil.conf"
+	run resil reload
+	assert_success
+	run curl -sS --unix-socket "$socket" http://resil/v1/config
+	assert_output --partial 7s
+	assert_equal "$(destination "127.0.0.1:$server_port" state)" open
+	assert_equal "$(transitions "127.0.0.1:$server_port" | xargs)" "closed>open"
+	run resil events --json
+	assert_output --partial '"type":"config_error"'
+	assert_output --partial '"type":"reload"'
+}
+
+@test "RESIL_DISABLE=1: the shim does nothing at all, whatever else is set" {
+	shim_part
+	peer server 127.0.0.1 refuse
+	export RESIL_DISABLE=1 RESIL_CONF=$dir/nowhere.conf
+	run traced "$dir/trace" under "$bin/dial" -n 9 127.0.0.1 "$server_port"
+	assert_equal "$(cut -d' ' -f1 <<<"$output" | sort -u)" ECONNREFUSED
+	assert_equal "$(connects_to "$server_port" "$dir/trace")" 9
+	[ ! -e "$RESIL_STATE_DIR" ]
+}
+
+@test "skip_exe: the shim does nothing in the executables that it names" {
+	shim_part
+	peer server 127.0.0.1 refuse
+	printf '[resil]\nskip_exe = d?al, di*\n' >"$dir/resil.conf"
+	export RESIL_CONF=$dir/resil.conf
+	run traced "$dir/trace" under "$bin/dial" -n 9 127.0.0.1 "$server_port"
+	assert_equal "$(connects_to "$server_port" "$dir/trace")" 9
+}
+
+@test "run: checks the configuration first, keeps the app's code, its own codes are 125 to 127" {
+	shim_part
+	run resil run -s failure_threshold=1 -- sh -c 'exit 7'
+	assert_failure 7
+	run resil run -- sh -c 'kill -TERM $$'
+	assert_failure 143
+	printf '[defaults]\nnonsense = 1\n' >"$dir/bad.conf"
+	run resil run -c "$dir/bad.conf" -- true
+	assert_failure 125
+	assert_output --partial "$dir/bad.conf:2"
+	run -127 resil run -- "$dir/nowhere"
+	run resil run -- "$dir"
+	assert_failure 126
+	run resil run -- sh -c 'echo "$LD_PRELOAD"'
+	assert_output "$build/libresil.so"
+	LD_PRELOAD='' run resil run -g shop -- sh -c 'echo "$RESIL_GROUP"'
+	assert_output shop
+}
