@@ -43,6 +43,13 @@ static inline long sys_call6(long n, long a, long b, long c, long d, long e, lon
 #error "resil knows x86-64 and aarch64"
 #endif
 
+#ifdef RESIL_FAIL_OWN
+/* Test build: the n-th system call of ours fails (fail.h). */
+#include "base/fail.h"
+#define sys_call6(n, a, b, c, d, e, f) \
+	(fail_now(n) ? fail_errno() : sys_call6(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f)))
+#endif
+
 #define SYS1(n, a) sys_call6(n, (long)(a), 0, 0, 0, 0, 0)
 #define SYS2(n, a, b) sys_call6(n, (long)(a), (long)(b), 0, 0, 0, 0)
 #define SYS3(n, a, b, c) sys_call6(n, (long)(a), (long)(b), (long)(c), 0, 0, 0)

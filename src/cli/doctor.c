@@ -29,7 +29,7 @@ void doctor_say(enum doctor_verdict verdict, const char *topic, const char *fmt,
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof text, fmt, ap);
+	vsnprintf(text, sizeof text, fmt, ap); /* NOLINT(clang-analyzer-valist.Uninitialized): va_start is above */
 	va_end(ap);
 	problems += verdict == DOCTOR_PROBLEM;
 	if (is_json) {

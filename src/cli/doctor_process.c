@@ -145,6 +145,7 @@ static void remote_text(char *to, size_t cap, const char *hex, unsigned port)
 {
 	struct addr a = { .family = ADDR_INET, .port = (uint16_t)port };
 	struct text t = { .at = to, .cap = cap };
+	to[0] = '\0';
 	size_t words = strlen(hex) / 8;
 
 	if (words == 1)

@@ -147,8 +147,10 @@ static int look_for_groups(struct watch *w, bool is_first)
 			continue;
 		}
 		struct source *more = realloc(w->at, (w->n + 1) * sizeof *more);
-		if (!more)
-			return EXIT_FAILED;
+		if (!more) {
+			region_close(&g.at[i].region);
+			continue;
+		}
 		w->at = more;
 		w->at[w->n] = (struct source){ .region = g.at[i].region, .is_seen = true,
 			.cursor = { .seq = is_first ? w->since : 0, .is_patient = w->follows } };
@@ -190,12 +192,16 @@ static int run_events(const struct verb *verb, int argc, char **argv)
 	if (optind < argc)
 		return usage_error(verb, "'%s' is too much", argv[optind]);
 	int code = look_for_groups(&w, true);
-	if (code)
+	if (code) {
+		free(w.at);
 		return code;
+	}
 	print_new(&w);
 	for (unsigned round = 1; w.follows; round++) {
-		if (fflush(stdout) != 0)
-			return EXIT_FAILED;
+		if (fflush(stdout) != 0) {
+			code = EXIT_FAILED;
+			break;
+		}
 		nanosleep(&(struct timespec){ .tv_nsec = NS_PER_S / 10 }, NULL);
 		/* A group that was asked for by name and whose region is gone for now: wait for the next one, quietly. */
 		if (round % 10 == 0 && !w.o.group)
@@ -205,7 +211,7 @@ static int run_events(const struct verb *verb, int argc, char **argv)
 	for (size_t i = 0; i < w.n; i++)
 		region_close(&w.at[i].region);
 	free(w.at);
-	return EXIT_DONE;
+	return code;
 }
 
 const struct verb verb_events = {

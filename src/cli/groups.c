@@ -338,8 +338,9 @@ void groups_freshen(struct groups *g)
 static int by_destination(const void *a, const void *b, void *region)
 {
 	char x[REGION_NAME_MAX + 1], y[REGION_NAME_MAX + 1];
-	registry_name(region, *(const uint32_t *)a, x);
-	registry_name(region, *(const uint32_t *)b, y);
+	const struct region *const *r = region;
+	registry_name(*r, *(const uint32_t *)a, x);
+	registry_name(*r, *(const uint32_t *)b, y);
 	return strcmp(x, y);
 }
 
@@ -350,7 +351,7 @@ uint32_t *groups_sorted(const struct region *r, size_t *n)
 	for (int d = registry_next(r, 0); at && d >= 0 && *n < r->capacity; d = registry_next(r, (uint32_t)d + 1))
 		at[(*n)++] = (uint32_t)d;
 	if (at)
-		qsort_r(at, *n, sizeof *at, by_destination, (void *)(uintptr_t)r);
+		qsort_r(at, *n, sizeof *at, by_destination, &r);
 	return at;
 }
 

@@ -35,7 +35,7 @@ int usage_error(const struct verb *verb, const char *fmt, ...)
 	va_list ap;
 	va_start(ap, fmt);
 	fprintf(stderr, "resil %s: ", verb->name);
-	vfprintf(stderr, fmt, ap);
+	vfprintf(stderr, fmt, ap); /* NOLINT(clang-analyzer-valist.Uninitialized): va_start is above */
 	va_end(ap);
 	fprintf(stderr, "\nTry 'resil help %s'.\n", verb->name);
 	return EXIT_USAGE;

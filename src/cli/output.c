@@ -80,7 +80,10 @@ static void print_cell(const struct table *t, size_t column, const char *cell, s
 
 static void print_aligned(const struct table *t)
 {
-	bool is_coloured = !getenv("NO_COLOR") || !getenv("NO_COLOR")[0];
+	const char *no_colour = getenv("NO_COLOR");
+	bool is_coloured = !no_colour || no_colour[0] == '\0';
+	if (!t->cells)
+		return;
 	size_t *widths = must(calloc(t->columns, sizeof *widths));
 
 	for (size_t c = 0; c < t->columns; c++) {
@@ -99,7 +102,7 @@ static void print_aligned(const struct table *t)
 
 void table_print(struct table *t)
 {
-	if (t->rows > 0 && out_is_terminal()) {
+	if (out_is_terminal()) {
 		print_aligned(t);
 	} else {
 		for (size_t i = 0; i < t->rows * t->columns; i++)

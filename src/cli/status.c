@@ -208,7 +208,7 @@ static int open_by_options(const struct verb *verb, int argc, char **argv, struc
 static int run_members(const struct verb *verb, int argc, char **argv)
 {
 	struct options o = { 0 };
-	struct groups g;
+	struct groups g = { 0 };
 	int code = open_by_options(verb, argc, argv, &o, &g);
 	if (code >= 0)
 		return code;
@@ -251,7 +251,7 @@ static void metrics_text(struct text *t, const void *ctx)
 static int run_metrics(const struct verb *verb, int argc, char **argv)
 {
 	struct options o = { 0 };
-	struct groups g;
+	struct groups g = { 0 };
 	int code = open_by_options(verb, argc, argv, &o, &g);
 	if (code >= 0)
 		return code;

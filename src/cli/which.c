@@ -83,6 +83,7 @@ static void resolve(struct place *p)
 static void breaker_name(char *to, size_t cap, const struct place *p, const struct policy *policy)
 {
 	struct text t = { .at = to, .cap = cap };
+	to[0] = '\0';
 	if (policy->key == POLICY_KEY_SECTION && policy->section[0])
 		text_str(&t, policy->section);
 	else if (policy->key == POLICY_KEY_ADDRESS && !p->is_unresolved)

@@ -168,6 +168,7 @@ bool client_grow(struct client *c)
 	if (c->out_cap >= CLIENT_OUT_LAST)
 		return false;
 	size_t want = c->out ? c->out_cap * 2 : CLIENT_OUT_FIRST;
+	/* NOLINTNEXTLINE(performance-no-int-to-ptr): what mremap returns is an address */
 	void *at = c->out ? (void *)SYS4(SYS_mremap, c->out, c->out_cap, want, MREMAP_MAYMOVE) :
 			    sys_mmap(want, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (sys_is_error(at))

@@ -125,7 +125,7 @@ void election_resign(struct region *r)
 
 static bool path_is_ours(const struct election *e)
 {
-	struct stat st;
+	struct stat st = { 0 };
 	return sys_lstat(e->path, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_dev == e->dev && st.st_ino == e->ino;
 }
 
@@ -133,6 +133,7 @@ static bool path_is_ours(const struct election *e)
 static bool temporary_name(char *name, size_t cap, const char *dir, unsigned attempt)
 {
 	struct text t = { .at = name, .cap = cap };
+	name[0] = '\0';
 	uint64_t h = hash_mix((uint64_t)clock_now_ns() ^ (uint64_t)sys_getpid() << 40 ^ attempt);
 
 	text_fmt(&t, "%s/.", dir);
@@ -147,7 +148,7 @@ static int make_socket(struct election *e)
 {
 	char name[108];
 	struct sockaddr_un sa;
-	struct stat st;
+	struct stat st = { 0 };
 
 	int fd = sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)

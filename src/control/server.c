@@ -389,7 +389,7 @@ void control_leave(struct region *r)
 {
 	/* While the thread still serves (exit from another thread) its descriptors end with the process; only the name must go. */
 	if (atomic_load(&is_running)) {
-		struct stat st;
+		struct stat st = { 0 };
 		if (election.listen_fd >= 0 && sys_lstat(election.path, &st) == 0 && st.st_dev == election.dev && st.st_ino == election.ino)
 			sys_unlink(election.path);
 	} else {

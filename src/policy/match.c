@@ -1,4 +1,4 @@
-/* See match.h and config_match in config.h. Runs on the connect path and in signal handlers: loads and compares only. */
+/* See match.h, and config_match in config.h. On the connect path and in signal handlers: loads and compares only. */
 #include "policy/match.h"
 
 #include <string.h>
@@ -31,6 +31,7 @@ bool match_glob(const char *pattern, size_t n, const char *name)
 /* A connect as the patterns look at it: what all of them ask for is worked out once. */
 struct sight {
 	const struct target *target;
+	const char *name; /* never null */
 	size_t name_len;
 	uint64_t ip[2]; /* as it lies in memory */
 	bool is_inet, is_v4;
@@ -55,10 +56,10 @@ static bool place_fits(const struct pattern *p, const struct sight *s)
 	switch ((enum pattern_kind)p->kind) {
 	case PATTERN_ANY: return true;
 	case PATTERN_NET: return net_fits(p, s);
-	case PATTERN_HOST: return s->name_len == p->host_len && memcmp(s->target->name, p->host, s->name_len) == 0;
+	case PATTERN_HOST: return s->name_len == p->host_len && memcmp(s->name, p->host, s->name_len) == 0;
 	case PATTERN_SUFFIX:
 		return s->name_len > p->host_len &&
-		       memcmp(s->target->name + s->name_len - p->host_len, p->host, p->host_len) == 0;
+		       memcmp(s->name + s->name_len - p->host_len, p->host, p->host_len) == 0;
 	case PATTERN_UNIX:
 	case PATTERN_EXE: break;
 	}
@@ -97,11 +98,12 @@ const struct policy *config_match(const struct config *c, const struct target *t
 
 	struct sight sight = {
 		.target = target,
-		.name_len = target->name ? strlen(target->name) : 0,
+		.name = target->name ? target->name : "",
 		.is_inet = a->family == ADDR_INET,
 		.is_v4 = addr_is_v4(a),
 		.port = a->port,
 	};
+	sight.name_len = strlen(sight.name);
 	memcpy(sight.ip, a->ip, sizeof sight.ip);
 	for (uint32_t i = 0; i < c->section_count; i++) {
 		const struct pattern *p = section_fits(c, &c->sections[i], &sight);
