@@ -65,15 +65,8 @@ $(BUILD)/unit/%: tests/unit/%.c $(call obj,$(unit_src)) $(llhttp_obj)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/unit-$*.d -o $@ $< $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread
 
-# Small programs that the bats suites run under the shim.
-programs := $(patsubst tests/programs/%.c,$(BUILD)/programs/%,$(wildcard tests/programs/*.c))
-$(BUILD)/programs/%: tests/programs/%.c $(wildcard tests/programs/*.h)
-	@mkdir -p $(@D)
-	$(CC) -std=gnu11 -O1 -g -Wall -Wextra -D_GNU_SOURCE -o $@ $< -lpthread
-
-.PHONY: unit programs
+.PHONY: unit
 unit: $(unit_tests)
-programs: $(programs)
 
 .PHONY: deps-build demo check
 deps-build:
@@ -83,7 +76,7 @@ demo: all
 	@scripts/demo
 check:
 	@scripts/deps check
-	@$(MAKE) --no-print-directory all unit programs
+	@$(MAKE) --no-print-directory all unit
 	@BUILD=$(BUILD) scripts/check
 
 .PHONY: install uninstall

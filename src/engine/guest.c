@@ -50,24 +50,43 @@ static const char *env(const char *name)
 	return getenv(name);
 }
 
-/* The directories depend on the user, and so may change later, when the environment is no longer there (nginx writes its title over it): copies. */
-static const char *const kept_names[] = { "RESIL_STATE_DIR", "RESIL_RUNTIME_DIR", "XDG_RUNTIME_DIR" };
-static char kept_values[3][256];
+/* What may be asked again later, when the environment is no longer there (nginx writes its title over it): copies. */
+enum kept { KEPT_STATE_DIR, KEPT_RUNTIME_DIR, KEPT_XDG_RUNTIME_DIR, KEPT_CONF, KEPT_XDG_CONFIG_HOME, KEPT_HOME, KEPT_COUNT };
+static const char *const kept_names[KEPT_COUNT] = { "RESIL_STATE_DIR", "RESIL_RUNTIME_DIR", "XDG_RUNTIME_DIR",
+						    "RESIL_CONF",      "XDG_CONFIG_HOME",   "HOME" };
+static char kept_values[KEPT_COUNT][512];
+
+/* A relative path holds from where the program was started, wherever it goes. */
+static void make_absolute(char *path, size_t cap)
+{
+	char given[512], here[512];
+	if (!path[0] || path[0] == '/' || SYS2(SYS_getcwd, here, sizeof here) <= 0)
+		return;
+	text_copy(given, sizeof given, path);
+	struct text t = { .at = path, .cap = cap };
+	text_fmt(&t, "%s/%s", here, given);
+}
 
 static void keep_env(void)
 {
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < KEPT_COUNT; i++) {
 		const char *value = getenv(kept_names[i]);
 		text_copy(kept_values[i], sizeof kept_values[i], value ? value : "");
 	}
+	make_absolute(kept_values[KEPT_CONF], sizeof kept_values[KEPT_CONF]);
 }
 
 static const char *kept_env(const char *name)
 {
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < KEPT_COUNT; i++)
 		if (strcmp(name, kept_names[i]) == 0 && kept_values[i][0])
 			return kept_values[i];
 	return NULL;
+}
+
+static bool find_file(char *path, size_t cap, bool *is_optional)
+{
+	return config_find_file(path, cap, is_optional, kept_env);
 }
 
 static void read_exe(char *path, size_t cap)
@@ -140,7 +159,7 @@ static void load_config(void)
 	bool is_optional = true;
 	struct config_source source = { 0 };
 	errors[0] = '\0';
-	if (config_find_file(file, sizeof file, &is_optional, env)) {
+	if (find_file(file, sizeof file, &is_optional)) {
 		source.file = file;
 		source.is_optional = is_optional;
 	}
@@ -158,6 +177,7 @@ static void load_config(void)
 		return;
 	}
 	policy_set_source(&source);
+	policy_set_finder(find_file);
 	policy_install(c);
 	const char *log = env("RESIL_LOG");
 	log_set_target(log && *log ? log : config_log(c));
@@ -334,7 +354,7 @@ void guest_detach(void)
 {
 	uid_t uid = sys_geteuid();
 	char dir[sizeof me.state_dir];
-	kept_values[2][0] = '\0'; /* XDG_RUNTIME_DIR is the former user's */
+	kept_values[KEPT_XDG_RUNTIME_DIR][0] = '\0'; /* the former user's */
 	if (identity_state_dir(dir, sizeof dir, uid, kept_env) && strcmp(dir, me.state_dir) == 0)
 		return; /* RESIL_STATE_DIR, or the same user: its owner check decides at the next look */
 	struct region *r = guest_region_now();

@@ -130,10 +130,25 @@ void policy_set_source(const struct config_source *from)
 	}
 }
 
+static bool (*find_file)(char *path, size_t cap, bool *is_optional);
+
+void policy_set_finder(bool (*find)(char *path, size_t cap, bool *is_optional))
+{
+	find_file = find;
+}
+
+/* A file may have come, or gone, since the start: asked anew where to read. */
+static void find_again(void)
+{
+	source.file = find_file(source_file, sizeof source_file, &source.is_optional) ? source_file : NULL;
+}
+
 int policy_reload(struct text *errors)
 {
 	if (!installer_enter())
 		return -EBUSY;
+	if (find_file)
+		find_again();
 	int faults = 0;
 	struct config *c = config_load(&source, errors, &faults);
 	int err = !c ? -ENOMEM : faults > 0 ? faults : install(c);

@@ -16,6 +16,8 @@ uint32_t policy_generation(void);
 /* Remembers where the configuration came from and reads it again: all or nothing. 0: installed; else the number of faults with their lines in errors, the
  * old configuration stays. -EBUSY, -ENOMEM. */
 void policy_set_source(const struct config_source *source);
+/* Asked at each reload for the file, as config_find_file would answer; without it the source's file is read again. */
+void policy_set_finder(bool (*find)(char *path, size_t cap, bool *is_optional));
 int policy_reload(struct text *errors);
 
 #endif
