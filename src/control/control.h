@@ -15,6 +15,7 @@ struct control_host {
 	const char *runtime_dir;               /* made and checked by control_run */
 	pid_t private_pid;                     /* state = private: the pid in the socket's name; else 0 */
 	struct region *(*region)(void);        /* the region in use now; null: none */
+	bool (*is_alone)(void);                /* the app's threads have all left: asked once a second, stops like stop; null: never */
 	const _Atomic uint32_t *stop;          /* non-zero: return at once, keeping the listening socket open */
 };
 

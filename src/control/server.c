@@ -72,7 +72,16 @@ static bool drain_wake(void)
 
 static bool is_stopped(const struct control_host *host)
 {
-	return atomic_load_explicit(host->stop, memory_order_acquire) != 0;
+	static int64_t asked_ns;
+	static bool is_deserted; /* for good: nobody is left who could start a thread */
+	if (is_deserted || atomic_load(host->stop))
+		return true;
+	int64_t now_ns = clock_now_ns();
+	if (host->is_alone && now_ns - asked_ns >= NS_PER_S) {
+		asked_ns = now_ns;
+		is_deserted = host->is_alone();
+	}
+	return is_deserted;
 }
 
 /* ---- clients ---- */

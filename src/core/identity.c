@@ -73,7 +73,8 @@ int identity_make_dir(const char *dir)
 	int err = sys_lstat(dir, &st);
 	if (err < 0)
 		return err;
-	if (!S_ISDIR(st.st_mode) || st.st_uid != sys_geteuid() || (st.st_mode & 077))
+	/* Others may pass through (`off --host` lets them look for its marker), never list or write. */
+	if (!S_ISDIR(st.st_mode) || st.st_uid != sys_geteuid() || (st.st_mode & 066))
 		return -EPERM;
 	/* A umask that takes rights from the owner: only where we made it. */
 	if (made == 0 && (st.st_mode & 0700) != 0700)
@@ -155,20 +156,36 @@ static uint64_t number_at(const char *p)
 	return v;
 }
 
-uint64_t identity_start_ticks(pid_t pid, char *state)
+/* /proc/PID/stat as a string; false when it cannot be read. */
+static bool read_stat(pid_t pid, char *line, size_t cap)
 {
-	char path[40], line[1024];
+	char path[40];
 	struct text t = TEXT_ON(path);
 
 	text_fmt(&t, "/proc/%d/stat", (int)pid);
 	int fd = sys_open(path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
-		return 0;
-	ssize_t n = sys_read(fd, line, sizeof line - 1);
+		return false;
+	ssize_t n = sys_read(fd, line, cap - 1);
 	sys_close(fd);
-	if (n <= 0)
+	line[n > 0 ? n : 0] = '\0';
+	return n > 0;
+}
+
+bool identity_main_has_ended(void)
+{
+	char line[1024];
+	const char *letter = read_stat(sys_getpid(), line, sizeof line) ? stat_field(line, 3) : NULL;
+
+	return letter && *letter == 'Z';
+}
+
+uint64_t identity_start_ticks(pid_t pid, char *state)
+{
+	char line[1024];
+
+	if (!read_stat(pid, line, sizeof line))
 		return 0;
-	line[n] = '\0';
 	const char *letter = stat_field(line, 3), *threads = stat_field(line, 20), *start = stat_field(line, 22);
 	if (!letter || !threads || !start)
 		return 0;

@@ -21,7 +21,7 @@ void identity_clean_group(char group[GROUP_MAX + 1], const char *wanted);
  * for root, /tmp/resil-<uid>). getenv_fn: where variables come from. false when it does not fit. */
 bool identity_state_dir(char *dir, size_t cap, uid_t uid, const char *(*getenv_fn)(const char *));
 bool identity_runtime_dir(char *dir, size_t cap, uid_t uid, const char *(*getenv_fn)(const char *));
-/* Makes a directory 0700 and checks it: a directory, not a link, owned by us, no rights for others. 0 or -errno (EPERM: not ours). */
+/* Makes a directory 0700 and checks it: a directory, not a link, owned by us, not to be listed or written by others. 0 or -errno (EPERM: not ours). */
 int identity_make_dir(const char *dir);
 /* "<group>.<16 hex of the pid and network namespaces>.v<layout>"; pid 0: this process. false: cannot be read. */
 bool identity_region_file(char *file, size_t cap, const char *group, pid_t pid);
@@ -29,5 +29,7 @@ bool identity_region_file(char *file, size_t cap, const char *group, pid_t pid);
 bool identity_socket_path(char *path, size_t cap, const char *dir, const char *group, pid_t pid);
 /* Field 22 of /proc/PID/stat, clock ticks since boot; 0 when it cannot be read. state: the process state letter, may be null. */
 uint64_t identity_start_ticks(pid_t pid, char *state);
+/* Has this process's main thread left by pthread_exit? */
+bool identity_main_has_ended(void);
 
 #endif

@@ -35,6 +35,7 @@ struct worker {
 
 static struct service_control control;
 static _Atomic int pauses;
+_Atomic bool service_is_due;
 
 static void run_control(const _Atomic uint32_t *stop);
 static void wake_control(void);
@@ -121,9 +122,7 @@ bool service_is_alone(void)
 	/* One link each for . and .., one a thread: our two at most and the leader's remains. */
 	if (sys_stat("/proc/self/task", &st) != 0 || st.st_nlink > 5)
 		return false;
-	char state = '?';
-	identity_start_ticks(sys_getpid(), &state);
-	return state == 'Z';
+	return identity_main_has_ended();
 }
 
 void service_wake_timer(void)
@@ -157,12 +156,13 @@ void service_follow(struct region *r, int64_t now_ns)
 		atomic_store_explicit(&socket_server.not_before_ns, now_ns + NS_PER_S, memory_order_relaxed);
 }
 
-static void stop(struct worker *w)
+/* Returns whether it was running. */
+static bool stop(struct worker *w)
 {
 	for (;;) {
 		uint32_t seen = atomic_load(&w->state);
 		if (seen == NONE)
-			return;
+			return false;
 		if (seen == CLAIMED || !atomic_compare_exchange_strong(&w->state, &seen, CLAIMED)) {
 			sched_yield(); /* another thread starts or joins it: a moment */
 			continue;
@@ -171,7 +171,7 @@ static void stop(struct worker *w)
 		w->wake();
 		join(w);
 		atomic_store(&w->state, NONE);
-		return;
+		return seen == RUNS;
 	}
 }
 
@@ -179,7 +179,14 @@ void service_pause(void)
 {
 	atomic_fetch_add(&pauses, 1);
 	stop(&timer);
-	stop(&socket_server);
+	if (stop(&socket_server))
+		atomic_store(&service_is_due, true);
+}
+
+void service_revive(void)
+{
+	if (guest_is_on() && start(&socket_server))
+		atomic_store(&service_is_due, false);
 }
 
 void service_resume(void)
@@ -193,6 +200,7 @@ void service_forked(void)
 	atomic_store(&pauses, 0);
 	atomic_store(&timer.state, NONE);
 	atomic_store(&socket_server.state, NONE);
+	atomic_store(&service_is_due, false);
 	atomic_store(&timer.not_before_ns, 0);
 	atomic_store(&socket_server.not_before_ns, 0);
 	if (control.forget)

@@ -24,9 +24,17 @@ void service_wake_timer(void);
 void service_keep_timer(void);
 /* On a guarded connect: starts the control thread when it is due (CONTRACT, `control`). A few loads otherwise. */
 void service_follow(struct region *r, int64_t now_ns);
+/* The socket's thread was ended for a fork and is to go on: not at once, since Python 3.12 counts threads right after fork, but at the next descriptor hook. */
+extern _Atomic bool service_is_due;
+void service_revive(void);
+static inline void service_keep_socket(void)
+{
+	if (__builtin_expect(atomic_load_explicit(&service_is_due, memory_order_relaxed), 0))
+		service_revive();
+}
 /* Ends and joins every thread of ours, and lets none start until service_resume(). Nests. */
 void service_pause(void);
-/* Starts again what is needed at once: the timer when something is armed. The socket's thread follows at the next guarded connect. */
+/* Starts again what is needed at once: the timer when something is armed. The socket's thread follows (service_keep_socket). */
 void service_resume(void);
 /* The main thread has left by pthread_exit and no other of the app's is there: our threads must not keep the process. Two system calls at most. */
 bool service_is_alone(void);

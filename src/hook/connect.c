@@ -10,7 +10,8 @@
 #include "engine/lifetime.h"
 #include "engine/outcome.h"
 #include "engine/guest.h"
-#include "engine/process.h"
+#include "engine/service.h"
+#include "engine/slot.h"
 #include "hook/export.h"
 
 #ifndef TCP_FASTOPEN_CONNECT
@@ -21,6 +22,7 @@
 static void is_new(int fd, bool is_guardable, uint32_t traits)
 {
 	lifetime_closing(fd);
+	service_keep_socket();
 	if (is_guardable && slot_table_make())
 		slot_begin(fd, true, traits);
 }

@@ -10,6 +10,7 @@
 #include "base/real.h"
 #include "base/sys.h"
 #include "engine/lifetime.h"
+#include "engine/service.h"
 #include "engine/slot.h"
 #include "engine/guest.h"
 #include "hook/export.h"
@@ -22,6 +23,7 @@ EXPORT int close(int fd)
 			return -1;
 		}
 		lifetime_closing(fd);
+		service_keep_socket();
 	}
 	return real.close(fd);
 }

@@ -33,6 +33,7 @@ static int serve(const _Atomic uint32_t *stop)
 		.runtime_dir = guest_runtime_dir(),
 		.private_pid = private_pid(),
 		.region = guest_region_now,
+		.is_alone = service_is_alone,
 		.stop = stop,
 	};
 	return control_run(&host);
