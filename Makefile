@@ -37,9 +37,10 @@ $(BUILD)/obj/%.o: %.S | deps-build
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
-$(BUILD)/obj/llhttp/%.o: $(LLHTTP_SRC)/%.c | deps-build
+# The source is named in the recipe only: on a bare machine it is there once deps-build has run.
+$(llhttp_obj): $(BUILD)/obj/llhttp/%.o: | deps-build
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 $(CFLAGS) -fPIC -fvisibility=hidden -DLLHTTP_EXPORT= -I$(LLHTTP_INC) $(EXTRA_CFLAGS) -c $< -o $@
+	$(CC) -std=gnu11 $(CFLAGS) -fPIC -fvisibility=hidden -DLLHTTP_EXPORT= -I$(LLHTTP_INC) $(EXTRA_CFLAGS) -c $(LLHTTP_SRC)/$*.c -o $@
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 

@@ -93,6 +93,28 @@ int ownfd_adopt(int fd)
 	return -EMFILE;
 }
 
+int ownfd_with_room(int (*fn)(void *ctx), void *ctx)
+{
+	struct rlimit was, raised, now;
+	int top = atomic_load(&highest);
+	if (sys_getrlimit(RLIMIT_NOFILE, &was) != 0)
+		return fn(ctx);
+	raised = was;
+	raised.rlim_cur = was.rlim_cur + 4;
+	if (top >= 0 && raised.rlim_cur < (rlim_t)top + 4)
+		raised.rlim_cur = (rlim_t)top + 4;
+	if (raised.rlim_cur > was.rlim_max)
+		raised.rlim_cur = was.rlim_max;
+	if (raised.rlim_cur <= was.rlim_cur || sys_swaprlimit(RLIMIT_NOFILE, &raised, NULL) != 0)
+		return fn(ctx);
+	int r = fn(ctx);
+	/* The app may have set its own meanwhile: that one stands. */
+	if (sys_swaprlimit(RLIMIT_NOFILE, &was, &now) == 0 &&
+	    (now.rlim_cur != raised.rlim_cur || now.rlim_max != raised.rlim_max))
+		sys_swaprlimit(RLIMIT_NOFILE, &now, NULL);
+	return r;
+}
+
 static bool is_intact(const struct place *p, int fd)
 {
 	struct stat st;

@@ -10,6 +10,9 @@
 
 /* Moves a fresh descriptor to a high number and remembers it; returns the new number, or -errno (fd is closed then). */
 int ownfd_adopt(int fd);
+/* The same when the app has used up its descriptors, or lowered its limit below our numbers: for the length of fn(ctx) the soft limit is raised within the hard one, by
+ * a few numbers that the app cannot be given before its own are used up. Returns fn's value. */
+int ownfd_with_room(int (*fn)(void *ctx), void *ctx);
 /* Closes it if it is still ours, and forgets it. */
 void ownfd_close(int fd);
 /* Is this number one of ours, and still what we adopted? A load and a branch for numbers that never were; else one fstat. */

@@ -115,6 +115,7 @@ static inline int sys_futex_wake(const _Atomic uint32_t *word, int n)
 	return (int)SYS3(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, n);
 }
 static inline int sys_getrlimit(int what, struct rlimit *r) { return (int)SYS4(SYS_prlimit64, 0, what, 0, r); }
+static inline int sys_swaprlimit(int what, const struct rlimit *set, struct rlimit *was) { return (int)SYS4(SYS_prlimit64, 0, what, set, was); }
 static inline int sys_sigaction_get(int sig, void *kernel_sigaction) { return (int)SYS4(SYS_rt_sigaction, sig, 0, kernel_sigaction, 8); }
 
 #endif

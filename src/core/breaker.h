@@ -86,6 +86,22 @@ uint64_t breaker_expire(uint64_t word, int64_t now_ms);
 /* Milliseconds until a probe is let through: 0 when due, not open or forced; never beyond recovery_max (B14, B16). */
 uint32_t breaker_retry_after_ms(uint64_t word, const struct breaker_rules *rules, int64_t now_ms);
 
+/* The two everyday answers, without a call: closed and open with time to go, no mode set by hand, not observed. Everything else is breaker_admit's to decide. */
+enum breaker_plain { BREAKER_PLAIN_ADMIT, BREAKER_PLAIN_REJECT, BREAKER_NOT_PLAIN };
+#define BREAKER_TICK_MASK ((1u << 27) - 1)
+static inline enum breaker_plain breaker_plain(uint64_t word, const struct breaker_rules *rules, int64_t now_ms)
+{
+	uint32_t cap = rules->recovery_max_ms > rules->recovery_ms ? rules->recovery_max_ms : rules->recovery_ms;
+	uint32_t left = ((uint32_t)(word >> 37) - (uint32_t)now_ms) & BREAKER_TICK_MASK;
+
+	if ((word & 0xf) == BREAKER_CLOSED)
+		return BREAKER_PLAIN_ADMIT;
+	/* 0xf: state and mode at once; auto is 0 */
+	if ((word & 0xf) == BREAKER_OPEN && !rules->is_observed && left - 1 < cap)
+		return BREAKER_PLAIN_REJECT;
+	return BREAKER_NOT_PLAIN;
+}
+
 const char *breaker_state_name(enum breaker_state state);   /* "closed" "half_open" "open" */
 const char *breaker_mode_name(enum breaker_mode mode);      /* "auto" "forced_open" "forced_closed" "observe" */
 

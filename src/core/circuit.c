@@ -271,8 +271,11 @@ enum breaker_decision circuit_admit(struct region *r, uint32_t destination, cons
 		return BREAKER_ADMIT;      /* nothing to guard with: pass */
 	struct destination *d = &r->destinations[destination];
 	uint64_t word = load_word(d);
-	struct breaker_admission a = breaker_admit(word, rules, now_ns / NS_PER_MS);
+	enum breaker_plain plain = breaker_plain(word, rules, now_ns / NS_PER_MS);
+	struct breaker_admission a = { .next = word, .decision = plain == BREAKER_PLAIN_REJECT ? BREAKER_REJECT : BREAKER_ADMIT };
 
+	if (plain == BREAKER_NOT_PLAIN)
+		a = breaker_admit(word, rules, now_ns / NS_PER_MS);
 	if (__builtin_expect(a.decision == BREAKER_PROBE || a.would_reject || is_mode_over(d, word, now_ns), 0))
 		return admit_slowly(r, destination, rules, now_ns, token);
 	if (a.decision == BREAKER_REJECT) {
@@ -284,6 +287,12 @@ enum breaker_decision circuit_admit(struct region *r, uint32_t destination, cons
 	}
 	end_run(d);
 	return admit(r, destination, word, rules, now_ns, token);
+}
+
+bool circuit_is_open(const struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns)
+{
+	return destination < r->capacity &&
+	       breaker_plain(load_word(&r->destinations[destination]), rules, now_ns / NS_PER_MS) == BREAKER_PLAIN_REJECT;
 }
 
 static void explain(char reason[48], uint64_t from, uint64_t to, enum failure_kind kind)

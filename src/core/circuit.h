@@ -23,6 +23,8 @@ struct circuit_token {
  * rules: of the caller's policy. */
 enum breaker_decision circuit_admit(struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns,
 	struct circuit_token *token);
+/* Would it be rejected now, plainly (open, time not up)? Loads only; counts nothing. */
+bool circuit_is_open(const struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns);
 /* The verdict of a call; exactly once a token (clears is_admitted, further calls do nothing). counts: false when the kind is
  * not in trip_on: counted, neutral to the breaker (A14). latency_ns < 0: not recorded. */
 void circuit_settle(struct region *r, struct circuit_token *token, const struct breaker_rules *rules, enum breaker_outcome outcome,

@@ -300,6 +300,30 @@ uint32_t call_find_ride(const struct guard *g, int64_t now_ns)
 	return best != CALL_NONE && board(&pool[best], best_word, g->bit, now_ns) ? best : CALL_NONE;
 }
 
+/* This thread's last rejected call over several addresses. Rejections come back at once, so an app tries the next address on the same thread. */
+static __thread struct {
+	uint32_t destination, name, tried;
+	int64_t at_ns;
+} rejected;
+
+bool call_is_rejected_again(const struct guard *g, int64_t now_ns)
+{
+	if (rejected.name != g->name || rejected.destination != g->destination || (rejected.tried & g->bit) ||
+	    now_ns - rejected.at_ns >= CALL_PATIENCE_NS)
+		return false;
+	rejected.tried |= g->bit;
+	rejected.at_ns = now_ns;
+	return true;
+}
+
+void call_was_rejected(const struct guard *g, int64_t now_ns)
+{
+	rejected.destination = g->destination;
+	rejected.name = g->name;
+	rejected.tried = g->bit;
+	rejected.at_ns = now_ns;
+}
+
 void call_forked(void)
 {
 	uint32_t n = atomic_load(&high);

@@ -36,6 +36,10 @@ static inline uint32_t call_ride(const struct guard *g, int64_t now_ns)
 	return __builtin_expect(atomic_load_explicit(&call_live_groups, memory_order_relaxed) == 0, 1) ? CALL_NONE :
 													   call_find_ride(g, now_ns);
 }
+/* A rejected call may go on to its name's other addresses: those rejections are of the same call, which is counted once (B11). True for such a one; call after
+ * call_ride found nothing, and call_was_rejected when a call is. */
+bool call_is_rejected_again(const struct guard *g, int64_t now_ns);
+void call_was_rejected(const struct guard *g, int64_t now_ns);
 /* The outcome of one attempt, exactly once each. */
 void call_attempt_succeeded(uint32_t call, int64_t now_ns);
 void call_attempt_failed(uint32_t call, enum failure_kind kind, int64_t now_ns);

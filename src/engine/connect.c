@@ -61,6 +61,18 @@ struct attempt {
 	bool is_nonblocking;
 };
 
+static bool is_rejected(const struct guard *g, int64_t now_ns, struct circuit_token *token)
+{
+	if (__builtin_expect(g->is_group, 0) && circuit_is_open(g->region, g->destination, &g->rules, now_ns) &&
+	    call_is_rejected_again(g, now_ns))
+		return true;
+	if (circuit_admit(g->region, g->destination, &g->rules, now_ns, token) != BREAKER_REJECT)
+		return false;
+	if (g->is_group)
+		call_was_rejected(g, now_ns);
+	return true;
+}
+
 static enum connect_begun begin(struct slot *s, const struct addr *a, struct attempt *at)
 {
 	int64_t now = clock_now_ns();
@@ -70,7 +82,7 @@ static enum connect_begun begin(struct slot *s, const struct addr *a, struct att
 	uint32_t call = call_ride(&g, now);
 	if (call == CALL_NONE) {
 		struct circuit_token token = { .lease = -1, .begun_ns = now };
-		if (g.has_circuit && circuit_admit(g.region, g.destination, &g.rules, now, &token) == BREAKER_REJECT) {
+		if (g.has_circuit && is_rejected(&g, now, &token)) {
 			errno = g.reject_errno;
 			return CONNECT_REJECTED;
 		}
@@ -249,12 +261,19 @@ enum connect_begun connect_fastopen_begin(int fd, const struct sockaddr *to, soc
 	return begun;
 }
 
-void connect_fastopen_end(int fd, ssize_t result, int err)
+ssize_t connect_fastopen_end(int fd, ssize_t result)
 {
 	struct slot *s = slot_at(fd);
+	int err = errno;
 	uint64_t word = s ? slot_word(s) : 0;
-	if (!s || slot_state_of(word) != SLOT_CONNECTING)
-		return;
+	if (!s)
+		return result;
+	if (slot_state_of(word) == SLOT_EXPIRED && result < 0 && slot_is_same(s, fd)) {
+		errno = ETIMEDOUT;
+		return result;
+	}
+	if (slot_state_of(word) != SLOT_CONNECTING)
+		return result;
 	if (result >= 0) {
 		if (outcome_is_connected(fd))
 			outcome_succeeded(s, word, clock_now_ns());
@@ -263,5 +282,6 @@ void connect_fastopen_end(int fd, ssize_t result, int err)
 	} else if (err != EINPROGRESS && err != EALREADY && err != EINTR && err != EAGAIN) {
 		outcome_failed(s, word, err == EOPNOTSUPP ? EINVAL : err, NULL, 0, clock_now_ns());
 	}
+	errno = err;
+	return result;
 }
-

@@ -11,6 +11,7 @@ int connect_guarded(int fd, const struct sockaddr *to, socklen_t len);
 /* An implicit connect (MSG_FASTOPEN). begin: REJECTED sets errno; TRACKED must be ended with the send's result. */
 enum connect_begun { CONNECT_PASSES, CONNECT_REJECTED, CONNECT_TRACKED };
 enum connect_begun connect_fastopen_begin(int fd, const struct sockaddr *to, socklen_t len);
-void connect_fastopen_end(int fd, ssize_t result, int err);
+/* Returns what the app is to see, errno as it is to see it. */
+ssize_t connect_fastopen_end(int fd, ssize_t result);
 
 #endif

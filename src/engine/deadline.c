@@ -33,7 +33,8 @@ static _Atomic int64_t next_wake = NEVER;
 static _Atomic uint32_t wakes;       /* futex word */
 static _Atomic int ending_fd = -1;
 
-/* Two numbers of ours: `blank` is a socket for nothing; `spare` is the reserved number, a dup of it between ends. */
+/* Two numbers of ours: `blank` is a socket for nothing; `spare` is the reserved number, a dup of it between ends. Kept from the first limit on: given back, they might
+ * not be had again when the app has used up its own. */
 static int blank = -1, spare = -1;
 
 bool deadline_arm(int fd)
@@ -68,7 +69,17 @@ void deadline_let_pass(int fd)
 		sched_yield();
 }
 
-static bool reserve(void)
+static int reserve_now(void *unused)
+{
+	(void)unused;
+	if (blank < 0)
+		blank = ownfd_adopt(sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+	if (blank >= 0)
+		spare = ownfd_adopt(sys_fcntl(blank, F_DUPFD_CLOEXEC, 3));
+	return blank >= 0 && spare >= 0 ? 0 : -EMFILE;
+}
+
+bool deadline_reserve(void)
 {
 	if (blank >= 0 && ownfd_is_intact(ownfd_follow(blank)) && spare >= 0 && ownfd_is_intact(ownfd_follow(spare))) {
 		blank = ownfd_follow(blank);
@@ -77,16 +88,10 @@ static bool reserve(void)
 	}
 	ownfd_close(blank);
 	ownfd_close(spare);
-	blank = ownfd_adopt(sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-	spare = blank < 0 ? -1 : ownfd_adopt(sys_fcntl(blank, F_DUPFD_CLOEXEC, 3));
+	int none = 0;
+	if (reserve_now(&none) < 0)
+		ownfd_with_room(reserve_now, &none);
 	return blank >= 0 && spare >= 0;
-}
-
-static void unreserve(void)
-{
-	ownfd_close(spare);
-	ownfd_close(blank);
-	blank = spare = -1;
 }
 
 static int end_socket(int dup)
@@ -100,17 +105,15 @@ static int end_socket(int dup)
 /* The dup is the very socket that was armed, and it is still not connected: from here on every hook answers ETIMEDOUT. */
 static void expire(struct slot *s, uint64_t word, int dup, int64_t now_ns)
 {
-	uint32_t call = atomic_load(&s->call);
 	if (!slot_change(s, word, SLOT_EXPIRED, false))
 		return;
-	call = atomic_exchange(&s->call, 0);
+	uint32_t call = atomic_exchange(&s->call, 0);
+	if (call) {
+		/* The verdict first: once the app is woken it may exit before we go on. */
+		call_tell_deadline(call - 1, atomic_load(&s->deadline_ns) - atomic_load(&s->begun_ns));
+		call_attempt_failed(call - 1, FAILURE_CONNECT_TIMEOUT, now_ns);
+	}
 	end_socket(dup);
-	if (!call)
-		return;
-	int64_t begun = atomic_load(&s->begun_ns), limit = atomic_load(&s->deadline_ns) - begun;
-	/* The record may be reused once its last attempt has ended. */
-	call_tell_deadline(call - 1, limit);
-	call_attempt_failed(call - 1, FAILURE_CONNECT_TIMEOUT, now_ns);
 }
 
 static void judge(struct slot *s, uint64_t word, int dup, int64_t now_ns)
@@ -126,15 +129,27 @@ static void judge(struct slot *s, uint64_t word, int dup, int64_t now_ns)
 	/* Closed: it failed, and the app will read why. */
 }
 
+static int put_on_spare(void *fd)
+{
+	return sys_dup3(*(int *)fd, spare, O_CLOEXEC);
+}
+
+/* Puts a dup of fd on the reserved number. A limit lowered below that number forbids even that (EBADF, EMFILE). */
+static int dup_to_spare(int fd)
+{
+	int r = put_on_spare(&fd);
+	return r == -EBADF || r == -EMFILE ? ownfd_with_room(put_on_spare, &fd) : r;
+}
+
 /* False: it could not be looked at; try again later. */
 static bool end_by_number(int fd, struct slot *s, uint64_t word, int64_t now_ns)
 {
-	if (!reserve())
+	if (!deadline_reserve())
 		return false;
 	atomic_store(&ending_fd, fd);
 	ownfd_lend(spare, true);
 	bool done = slot_word(s) != word;
-	if (!done && sys_dup3(fd, spare, O_CLOEXEC) >= 0) {
+	if (!done && dup_to_spare(fd) >= 0) {
 		done = true;
 		if (slot_is_same(s, spare))
 			judge(s, word, spare, now_ns);
@@ -142,7 +157,7 @@ static bool end_by_number(int fd, struct slot *s, uint64_t word, int64_t now_ns)
 			outcome_forget(s, word, now_ns); /* the number was closed behind our back */
 		/* The app may have wanted the number meanwhile: ours is elsewhere then. */
 		spare = ownfd_follow(spare);
-		sys_dup3(blank, spare, O_CLOEXEC);
+		dup_to_spare(blank);
 	}
 	ownfd_lend(spare, false);
 	atomic_store(&ending_fd, -1);
@@ -196,7 +211,6 @@ static int64_t sweep(int64_t now_ns)
 void deadline_run(const _Atomic uint32_t *stop)
 {
 	int64_t idle_since = clock_now_ns();
-	reserve();
 	while (!atomic_load(stop)) {
 		uint32_t seen = atomic_load(&wakes);
 		int64_t now = clock_now_ns();
@@ -218,7 +232,6 @@ void deadline_run(const _Atomic uint32_t *stop)
 			sys_futex_wait(&wakes, seen, &ts);
 	}
 	atomic_store(&next_wake, NEVER);
-	unreserve();
 }
 
 void deadline_forked(void)

@@ -11,6 +11,8 @@
 bool deadline_arm(int fd);
 /* Is anything in the list? */
 bool deadline_is_any(void);
+/* Reserves what the timer needs to end a socket where no descriptor is left (E6). Before the first limit is in force; by the timer, or by who starts it. False: not to be had. */
+bool deadline_reserve(void);
 /* The timer thread's body: returns when *stop is set, when nothing has been armed for a second, or when only our threads remain. */
 void deadline_run(const _Atomic uint32_t *stop);
 /* Wakes deadline_run. */

@@ -69,10 +69,15 @@ static bool has_route(const struct sockaddr *to, socklen_t len)
 }
 
 /* Another holder of the socket (a fork's other side) had the same limit, and its timer was first: to us that is our limit, not a reset. */
-bool outcome_was_ended_elsewhere(const struct slot *s, int err, int64_t now_ns)
+static bool has_passed(const struct slot *s, int64_t now_ns)
 {
 	int64_t at = atomic_load_explicit(&s->deadline_ns, memory_order_relaxed);
-	return (err == ECONNRESET || err == EPIPE) && at != 0 && now_ns >= at && atomic_load(&s->cookie) != 0;
+	return at != 0 && now_ns >= at && atomic_load(&s->cookie) != 0;
+}
+
+bool outcome_was_ended_elsewhere(const struct slot *s, int err, int64_t now_ns)
+{
+	return (err == ECONNRESET || err == EPIPE) && has_passed(s, now_ns);
 }
 
 void outcome_expired_elsewhere(struct slot *s, uint64_t word, int64_t now_ns)
@@ -99,17 +104,15 @@ void outcome_failed(struct slot *s, uint64_t word, int err, const struct sockadd
 /* The app lets go of a pending connect: what does the kernel know of it? */
 void outcome_hung_up(struct slot *s, uint64_t word, int fd, enum slot_state to, int64_t now_ns)
 {
-	int err = 0;
-	socklen_t len = sizeof err;
-	bool is_same = atomic_load(&s->cookie) == 0 || slot_is_same(s, fd);
-	bool is_readable = is_same && sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0;
-	if (is_readable && err) {
-		outcome_failed(s, word, outcome_was_ended_elsewhere(s, err, now_ns) ? ETIMEDOUT : err, NULL, 0, now_ns);
+	int state = outcome_tcp_state(fd);
+	if (state != TCP_CLOSE && state != TCP_SYN_SENT && state != TCP_SYN_RECV && state != TCP_LISTEN) {
+		outcome_succeeded(s, word, now_ns);
 		return;
 	}
-	int state = is_readable ? outcome_tcp_state(fd) : TCP_CLOSE;
-	if (state != TCP_CLOSE && state != TCP_SYN_SENT && state != TCP_SYN_RECV) {
-		outcome_succeeded(s, word, now_ns);
+	int err = 0;
+	socklen_t len = sizeof err;
+	if (state == TCP_CLOSE && sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0 && err) {
+		outcome_failed(s, word, outcome_was_ended_elsewhere(s, err, now_ns) ? ETIMEDOUT : err, NULL, 0, now_ns);
 		return;
 	}
 	int64_t begun = atomic_load(&s->begun_ns);
@@ -213,8 +216,11 @@ int outcome_so_error(struct slot *s, int fd, int err)
 {
 	service_keep_timer();
 	uint64_t word = slot_word(s);
-	if (err && slot_state_of(word) == SLOT_CONNECTING && outcome_was_ended_elsewhere(s, err, clock_now_ns()))
-		outcome_expired_elsewhere(s, word, clock_now_ns());
+	if (slot_state_of(word) == SLOT_CONNECTING && has_passed(s, clock_now_ns())) {
+		/* A fork's other side may have ended it, and may have read the error too: then the kernel has none left for us. */
+		if (err ? outcome_was_ended_elsewhere(s, err, clock_now_ns()) : outcome_tcp_state(fd) == TCP_CLOSE)
+			outcome_expired_elsewhere(s, word, clock_now_ns());
+	}
 	word = slot_word(s);
 	if (slot_state_of(word) == SLOT_EXPIRED) {
 		if (!slot_is_same(s, fd))

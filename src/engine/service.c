@@ -35,6 +35,7 @@ struct worker {
 
 static struct service_control control;
 static _Atomic int pauses;
+static _Atomic bool is_daemon;
 _Atomic bool service_is_due;
 
 static void run_control(const _Atomic uint32_t *stop);
@@ -100,6 +101,8 @@ static bool start(struct worker *w)
 	}
 	if (seen == DONE)
 		join(w);
+	if (w == &timer)
+		deadline_reserve();
 	sigset_t all, old;
 	sigfillset(&all);
 	atomic_store(&w->stop, 0);
@@ -205,4 +208,13 @@ void service_forked(void)
 	atomic_store(&socket_server.not_before_ns, 0);
 	if (control.forget)
 		control.forget();
+	/* A daemon's second fork: whoever is left may do nothing but poll. */
+	if (atomic_load(&is_daemon))
+		service_keep_timer();
+}
+
+void service_becomes_daemon(void)
+{
+	atomic_store(&is_daemon, true);
+	service_keep_timer();
 }

@@ -22,6 +22,8 @@ void service_set_control(const struct service_control *control);
 void service_wake_timer(void);
 /* On a hook of a pending connect: its timer must be of this process. A fork's child starts it only here, or when it becomes a daemon: most children exec at once. */
 void service_keep_timer(void);
+/* daemon() or setsid(): from here on this process and its children keep the timer of inherited connects themselves (E4). */
+void service_becomes_daemon(void);
 /* On a guarded connect: starts the control thread when it is due (CONTRACT, `control`). A few loads otherwise. */
 void service_follow(struct region *r, int64_t now_ns);
 /* The socket's thread was ended for a fork and is to go on: not at once, since Python 3.12 counts threads right after fork, but at the next descriptor hook. */

@@ -143,11 +143,8 @@ EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct
 		enum connect_begun begun = connect_fastopen_begin(fd, to, len);
 		if (begun == CONNECT_REJECTED)
 			return -1;
-		if (begun == CONNECT_TRACKED) {
-			ssize_t r = real.sendto(fd, buf, n, flags, to, len);
-			connect_fastopen_end(fd, r, errno);
-			return r;
-		}
+		if (begun == CONNECT_TRACKED)
+			return connect_fastopen_end(fd, real.sendto(fd, buf, n, flags, to, len));
 	}
 	GUARD_IO(fd, IO_OUT, real.sendto(fd, buf, n, flags, to, len));
 }
@@ -158,11 +155,8 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 		enum connect_begun begun = connect_fastopen_begin(fd, msg->msg_name, msg->msg_namelen);
 		if (begun == CONNECT_REJECTED)
 			return -1;
-		if (begun == CONNECT_TRACKED) {
-			ssize_t r = real.sendmsg(fd, msg, flags);
-			connect_fastopen_end(fd, r, errno);
-			return r;
-		}
+		if (begun == CONNECT_TRACKED)
+			return connect_fastopen_end(fd, real.sendmsg(fd, msg, flags));
 	}
 	GUARD_IO(fd, IO_OUT, real.sendmsg(fd, msg, flags));
 }
@@ -173,11 +167,8 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 		enum connect_begun begun = connect_fastopen_begin(fd, msgs->msg_hdr.msg_name, msgs->msg_hdr.msg_namelen);
 		if (begun == CONNECT_REJECTED)
 			return -1;
-		if (begun == CONNECT_TRACKED) {
-			int r = real.sendmmsg(fd, msgs, n, flags);
-			connect_fastopen_end(fd, r, errno);
-			return r;
-		}
+		if (begun == CONNECT_TRACKED)
+			return (int)connect_fastopen_end(fd, real.sendmmsg(fd, msgs, n, flags));
 	}
 	struct slot *s = watched(fd);
 	if (!s)

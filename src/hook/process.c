@@ -127,7 +127,7 @@ EXPORT int daemon(int nochdir, int noclose)
 {
 	int r = real.daemon(nochdir, noclose);
 	if (r == 0 && guest_is_on())
-		service_keep_timer();
+		service_becomes_daemon();
 	return r;
 }
 
@@ -135,7 +135,7 @@ EXPORT pid_t setsid(void)
 {
 	pid_t r = real.setsid();
 	if (r >= 0 && guest_is_on())
-		service_keep_timer();
+		service_becomes_daemon();
 	return r;
 }
 

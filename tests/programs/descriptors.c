@@ -267,7 +267,7 @@ static void case_fork(void)
 	must(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* daemon(): the parent is gone when the child waits. */
+/* The classic daemon: fork, setsid, fork; its parents are gone when it waits. */
 static void case_daemon(void)
 {
 	int begin = now_ms(), fd = pending_connect(full), ends[2], status;
@@ -277,12 +277,34 @@ static void case_daemon(void)
 	pid_t child = fork();
 	must(child >= 0);
 	if (child == 0) {
+		must(setsid() >= 0);
 		pid_t grandchild = fork();
 		if (grandchild == 0) {
 			must_time_out(fd, begin, limit);
 			_exit(write(ends[1], "x", 1) == 1 ? 0 : 1);
 		}
 		_exit(grandchild < 0);
+	}
+	must(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	close(fd);
+	close(ends[1]);
+	must(read(ends[0], &byte, 1) == 1 && byte == 'x');
+}
+
+/* libc's daemon(), whose fork and setsid pass no hook but its own. */
+static void case_libc_daemon(void)
+{
+	int begin = now_ms(), fd = pending_connect(full), ends[2], status;
+	char byte;
+
+	must(pipe(ends) == 0);
+	pid_t child = fork();
+	must(child >= 0);
+	if (child == 0) {
+		if (daemon(1, 1) != 0)
+			_exit(1);
+		must_time_out(fd, begin, limit);
+		_exit(write(ends[1], "x", 1) == 1 ? 0 : 1);
 	}
 	must(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	close(fd);
@@ -380,7 +402,7 @@ static const struct {
 	{"close_range_cloexec", case_close_range_cloexec}, {"exec", case_exec}, {"vfork", case_vfork},
 	{"reuse_after_syscall", case_reuse_after_syscall}, {"reuse_after_fclose", case_reuse_after_fclose},
 	{"reuse_unseen", case_reuse_unseen}, {"dup2_onto", case_dup2_onto}, {"dup", case_dup}, {"fork", case_fork},
-	{"daemon", case_daemon}, {"emfile", case_emfile}, {"emfile_lowered", case_emfile_lowered}, {"bare_start", case_bare_start}, {"streams", case_streams},
+	{"daemon", case_daemon}, {"libc_daemon", case_libc_daemon}, {"emfile", case_emfile}, {"emfile_lowered", case_emfile_lowered}, {"bare_start", case_bare_start}, {"streams", case_streams},
 	{"close_midway", case_close_midway}, {"sticky", case_sticky},
 };
 
