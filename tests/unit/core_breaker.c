@@ -218,6 +218,10 @@ static void every_event(uint64_t word, const struct breaker_rules *r, long long 
 
 	tap_expect((int)a.decision == model_admit(&m, r, now, &would) && a.would_reject == would, "admit: decision %d, would_reject %d (word %llx)",
 		(int)a.decision, a.would_reject, (unsigned long long)word);
+	enum breaker_plain plain = breaker_plain(word, r, now);
+	tap_expect(plain == BREAKER_NOT_PLAIN || (a.next == word && !a.would_reject &&
+		a.decision == (plain == BREAKER_PLAIN_ADMIT ? BREAKER_ADMIT : BREAKER_REJECT)),
+		"the everyday answer %d is not the whole one %d (word %llx)", (int)plain, (int)a.decision, (unsigned long long)word);
 	if (a.next == word)
 		tap_expect((int)breaker_generation(word) == (m.generation & 65535), "admit: an unchanged word where a transition was due");
 	else
