@@ -12,13 +12,13 @@
 enum addr_family { ADDR_NONE, ADDR_INET, ADDR_UNIX };
 
 struct addr {
-	uint8_t family;      /* enum addr_family */
-	uint8_t unix_len;    /* ADDR_UNIX: bytes in path (abstract names start with '@' in place of the NUL) */
-	uint16_t port;       /* host order; ADDR_INET */
-	uint32_t scope;      /* IPv6 zone index of a link-local address, else 0 */
+	uint8_t family;	  /* enum addr_family */
+	uint8_t unix_len; /* ADDR_UNIX: bytes in path (abstract names start with '@' in place of the NUL) */
+	uint16_t port;	  /* host order; ADDR_INET */
+	uint32_t scope;	  /* IPv6 zone index of a link-local address, else 0 */
 	union {
-		uint8_t ip[16];  /* network order, v4-mapped for IPv4 */
-		char path[108];  /* ADDR_UNIX, not NUL-terminated */
+		uint8_t ip[16]; /* network order, v4-mapped for IPv4 */
+		char path[108]; /* ADDR_UNIX, not NUL-terminated */
 	};
 };
 

@@ -23,8 +23,10 @@ static void read_orders(void)
 
 bool fail_now(long number)
 {
-	/* Waits and wakes are no requests, who we are is never refused, and a close that failed would be the test's own leak. */
-	if (number == SYS_futex || number == SYS_close || number == SYS_getpid || number == SYS_gettid || number == SYS_geteuid)
+	/* Waits and wakes are no requests, who we are is never refused, and a close that failed would be the test's own
+	 * leak. */
+	if (number == SYS_futex || number == SYS_close || number == SYS_getpid || number == SYS_gettid ||
+		number == SYS_geteuid)
 		return false;
 	static _Atomic int state;
 	int none = 0;

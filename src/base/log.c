@@ -1,9 +1,10 @@
-/* See log.h. Any thread. Nothing is kept open between lines: a file or socket of ours that lives on is one more descriptor to defend. */
+/* See log.h. Any thread. Nothing is kept open between lines: a file or socket of ours that lives on is one more
+ * descriptor to defend. */
 #include "base/log.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/un.h>
 
@@ -18,35 +19,34 @@ static char path[256];
 
 void log_set_target(const char *wanted)
 {
+	target = LOG_OFF; /* also for a path that does not fit */
 	if (!wanted || !*wanted || strcmp(wanted, "off") == 0)
-		target = LOG_OFF;
-	else if (strcmp(wanted, "stderr") == 0)
+		return;
+	if (strcmp(wanted, "stderr") == 0)
 		target = LOG_STDERR;
 	else if (strcmp(wanted, "syslog") == 0)
 		target = LOG_SYSLOG;
 	else if (text_copy(path, sizeof path, wanted))
 		target = LOG_FILE;
-	else
-		target = LOG_OFF;
 }
 
-/* A pipe or terminal that is full must not stop the app, and a closed one must not kill it. MSG_DONTWAIT | MSG_NOSIGNAL do both on a socket; on anything
- * else poll asks first, and a pipe without a reader (POLLERR) is left alone. Between poll and write another writer may fill a pipe; a line under PIPE_BUF
- * is then late, never lost in part. */
+/* A pipe or terminal that is full must not stop the app, and a closed one must not kill it. MSG_DONTWAIT | MSG_NOSIGNAL
+ * do both on a socket; on anything else poll asks first, and a pipe without a reader (POLLERR) is left alone. Between
+ * poll and write another writer may fill a pipe; a line under PIPE_BUF is then late, never lost in part. */
 static void write_line(int fd, const struct text *line)
 {
 	ssize_t sent = sys_send(fd, line->at, line->len, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (sent != -ENOTSOCK)
 		return;
-	struct pollfd p = { .fd = fd, .events = POLLOUT };
-	struct timespec now = { 0, 0 };
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+	struct timespec now = {0, 0};
 	if (sys_poll(&p, 1, &now) == 1 && (p.revents & (POLLOUT | POLLERR | POLLNVAL)) == POLLOUT)
 		sys_write(fd, line->at, line->len);
 }
 
 static void to_syslog(const char *line)
 {
-	static const struct sockaddr_un dev_log = { .sun_family = AF_UNIX, .sun_path = "/dev/log" };
+	static const struct sockaddr_un dev_log = {.sun_family = AF_UNIX, .sun_path = "/dev/log"};
 	char buf[600];
 	struct text t = TEXT_ON(buf);
 	text_str(&t, "<29>resil["); /* daemon.notice */
@@ -80,7 +80,7 @@ static void to_file(const char *line)
 	struct rlimit lim;
 	struct stat st;
 	if (sys_getrlimit(RLIMIT_FSIZE, &lim) == 0 && sys_fstat(fd, &st) == 0 &&
-	    (lim.rlim_cur == RLIM_INFINITY || !S_ISREG(st.st_mode) || (rlim_t)st.st_size + t.len <= lim.rlim_cur))
+		(lim.rlim_cur == RLIM_INFINITY || !S_ISREG(st.st_mode) || (rlim_t)st.st_size + t.len <= lim.rlim_cur))
 		write_line(fd, &t);
 	sys_close(fd);
 }
@@ -90,8 +90,7 @@ void log_line(const char *line)
 	char buf[600];
 	struct text t = TEXT_ON(buf);
 	switch (target) {
-	case LOG_OFF:
-		return;
+	case LOG_OFF: return;
 	case LOG_STDERR:
 		text_str(&t, "resil: ");
 		text_str(&t, line);
@@ -100,12 +99,8 @@ void log_line(const char *line)
 		text_char(&t, '\n');
 		write_line(2, &t);
 		return;
-	case LOG_SYSLOG:
-		to_syslog(line);
-		return;
-	case LOG_FILE:
-		to_file(line);
-		return;
+	case LOG_SYSLOG: to_syslog(line); return;
+	case LOG_FILE: to_file(line); return;
 	}
 }
 

@@ -1,9 +1,10 @@
-/* The log of the shim's own: transitions, first rejections, our own troubles; never a line a call. Lines are written by one write(2) that never
- * blocks and never raises SIGPIPE (E8). */
+/* The log of the shim's own: transitions, first rejections, our own troubles; never a line a call. Lines are written by
+ * one write(2) that never blocks and never raises SIGPIPE (E8). */
 #ifndef RESIL_BASE_LOG_H
 #define RESIL_BASE_LOG_H
 
-/* "off", "stderr", "syslog" (datagram to /dev/log), or a path (opened for each line with O_APPEND | O_NOFOLLOW: nothing is kept open). Copied. */
+/* "off", "stderr", "syslog" (datagram to /dev/log), or a path (opened for each line with O_APPEND | O_NOFOLLOW: nothing
+ * is kept open). Copied. */
 void log_set_target(const char *target);
 /* One line; the prefix "resil: " and, in files, a time and pid are added. Nothing when off. */
 void log_line(const char *line);

@@ -1,4 +1,5 @@
-/* Symbols that newer glibcs moved into libc.so under a new version, bound to the old version that they still carry: what is built here runs there too. */
+/* Symbols that newer glibcs moved into libc.so under a new version, bound to the old version that they still carry:
+ * what is built here runs there too. */
 #ifndef RESIL_BASE_OLDLIBC_H
 #define RESIL_BASE_OLDLIBC_H
 

@@ -1,8 +1,8 @@
 /* See ownfd.h. Called by our threads (adopt, close) and by the hooks of any thread (owns, move, each).
  *
- * A place is free (fd -1), or holds a number with the device and inode of what was adopted. Places are claimed by CAS from FREE to BUSY, filled, and
- * published by storing the number (release); readers load the number (acquire) first. `moved` remembers where a number went when the app wanted
- * it for itself, until its owner asks. */
+ * A place is free (fd -1), or holds a number with the device and inode of what was adopted. Places are claimed by CAS
+ * from FREE to BUSY, filled, and published by storing the number (release); readers load the number (acquire) first.
+ * `moved` remembers where a number went when the app wanted it for itself, until its owner asks. */
 #include "base/ownfd.h"
 
 #include <errno.h>
@@ -14,13 +14,13 @@ enum { FREE = -1, BUSY = -2 };
 
 struct place {
 	_Atomic int fd;
-	_Atomic int was;       /* the number before a move, FREE when the owner knows */
+	_Atomic int was; /* the number before a move, FREE when the owner knows */
 	_Atomic bool is_lent;
 	dev_t dev;
 	ino_t ino;
 };
 
-static struct place places[OWNFD_MAX] = { [0 ... OWNFD_MAX - 1] = { .fd = FREE, .was = FREE } };
+static struct place places[OWNFD_MAX] = {[0 ... OWNFD_MAX - 1] = {.fd = FREE, .was = FREE}};
 static _Atomic int in_use;
 /* Lowest and highest number ever ours: the hooks' first, cheap question. */
 static _Atomic int lowest = 0x7fffffff, highest = -1;
@@ -28,7 +28,7 @@ static _Atomic int lowest = 0x7fffffff, highest = -1;
 static struct place *place_of(int fd)
 {
 	if (fd > atomic_load_explicit(&highest, memory_order_relaxed) ||
-	    fd < atomic_load_explicit(&lowest, memory_order_relaxed))
+		fd < atomic_load_explicit(&lowest, memory_order_relaxed))
 		return NULL;
 	for (int i = 0; i < OWNFD_MAX; i++)
 		if (atomic_load_explicit(&places[i].fd, memory_order_acquire) == fd)
@@ -36,7 +36,8 @@ static struct place *place_of(int fd)
 	return NULL;
 }
 
-/* Where to look for a number: from just under min(soft limit, 1024), so that select() works for the app's own and close loops meet ours last. */
+/* Where to look for a number: from just under min(soft limit, 1024), so that select() works for the app's own and close
+ * loops meet ours last. */
 static int first_number(void)
 {
 	struct rlimit lim;
@@ -110,7 +111,7 @@ int ownfd_with_room(int (*fn)(void *ctx), void *ctx)
 	int r = fn(ctx);
 	/* The app may have set its own meanwhile: that one stands. */
 	if (sys_swaprlimit(RLIMIT_NOFILE, &was, &now) == 0 &&
-	    (now.rlim_cur != raised.rlim_cur || now.rlim_max != raised.rlim_max))
+		(now.rlim_cur != raised.rlim_cur || now.rlim_max != raised.rlim_max))
 		sys_swaprlimit(RLIMIT_NOFILE, &now, NULL);
 	return r;
 }

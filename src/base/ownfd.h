@@ -1,6 +1,7 @@
-/* Our own descriptors in the app's table: close-on-exec, numbered just under min(soft limit, 1024), known by number and by identity
- * (E6). The hooks ask ownfd_owns() so that the app's close loops miss them; each use asks ownfd_is_intact() first, since raw system calls can
- * close them behind our back. At most OWNFD_MAX at a time. Lock-free; safe in a signal handler. */
+/* Our own descriptors in the app's table: close-on-exec, numbered just under min(soft limit, 1024), known by number and
+ * by identity (E6). The hooks ask ownfd_owns() so that the app's close loops miss them; each use asks ownfd_is_intact()
+ * first, since raw system calls can close them behind our back. At most OWNFD_MAX at a time. Lock-free; safe in a
+ * signal handler. */
 #ifndef RESIL_BASE_OWNFD_H
 #define RESIL_BASE_OWNFD_H
 
@@ -10,20 +11,24 @@
 
 /* Moves a fresh descriptor to a high number and remembers it; returns the new number, or -errno (fd is closed then). */
 int ownfd_adopt(int fd);
-/* The same when the app has used up its descriptors, or lowered its limit below our numbers: for the length of fn(ctx) the soft limit is raised within the hard one, by
- * a few numbers that the app cannot be given before its own are used up. Returns fn's value. */
+/* The same when the app has used up its descriptors, or lowered its limit below our numbers: for the length of fn(ctx)
+ * the soft limit is raised within the hard one, by a few numbers that the app cannot be given before its own are used
+ * up. Returns fn's value. */
 int ownfd_with_room(int (*fn)(void *ctx), void *ctx);
 /* Closes it if it is still ours, and forgets it. */
 void ownfd_close(int fd);
-/* Is this number one of ours, and still what we adopted? A load and a branch for numbers that never were; else one fstat. */
+/* Is this number one of ours, and still what we adopted? A load and a branch for numbers that never were; else one
+ * fstat. */
 bool ownfd_owns(int fd);
 /* Is it still the very file that was adopted? One system call (fstat: device and inode). */
 bool ownfd_is_intact(int fd);
-/* Something else wants our number (dup2 onto it): moves ours away; returns the new number or -errno. The owner finds it by ownfd_follow(). */
+/* Something else wants our number (dup2 onto it): moves ours away; returns the new number or -errno. The owner finds it
+ * by ownfd_follow(). */
 int ownfd_move(int fd);
 /* The number that `fd` has been moved to (told once: the owner keeps it), or fd itself. */
 int ownfd_follow(int fd);
-/* For a moment something else stands on our number (the timer's dup of the app's socket): it counts as ours whatever it is. */
+/* For a moment something else stands on our number (the timer's dup of the app's socket): it counts as ours whatever it
+ * is. */
 void ownfd_lend(int fd, bool is_lent);
 /* In a fork's child: closes them all, forgets them. */
 void ownfd_drop_all(void);

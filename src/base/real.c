@@ -23,7 +23,8 @@ static long early_result(long r)
 	return r;
 }
 
-/* Integer arguments by register, as the kernel takes them. An int parameter leaves its upper half undefined, which the kernel ignores. */
+/* Integer arguments by register, as the kernel takes them. An int parameter leaves its upper half undefined, which the
+ * kernel ignores. */
 static long early_call(long number, ...)
 {
 	long a[6];
@@ -47,16 +48,16 @@ static long early_syscall(long number, ...)
 }
 
 #define ARGS(...) __VA_ARGS__
-#define TAKEN_SYS(ret, name, params, args, number)                                                             \
-	static ret early_##name params                                                                         \
-	{                                                                                                      \
-		return (ret)early_call(number, ARGS args, 0L, 0L, 0L, 0L, 0L);                                 \
+#define TAKEN_SYS(ret, name, params, args, number)                                                                     \
+	static ret early_##name params                                                                                 \
+	{                                                                                                              \
+		return (ret)early_call(number, ARGS args, 0L, 0L, 0L, 0L, 0L);                                         \
 	}
-#define TAKEN_LIB(ret, name, params, args)                                                                     \
-	static ret early_##name params                                                                         \
-	{                                                                                                      \
-		*(void **)&real.name = dlsym(RTLD_NEXT, #name);                                                \
-		return real.name args;                                                                         \
+#define TAKEN_LIB(ret, name, params, args)                                                                             \
+	static ret early_##name params                                                                                 \
+	{                                                                                                              \
+		*(void **)&real.name = dlsym(RTLD_NEXT, #name);                                                        \
+		return real.name args;                                                                                 \
 	}
 #define TAKEN_ASM(name)
 #define TAKEN_OWN(name)
@@ -89,7 +90,9 @@ static void *next_of(const char *name)
 	return dlsym(RTLD_NEXT, name);
 }
 
-#define TAKEN_SYS(ret, name, params, args, number) if ((at = next_of(#name))) *(void **)&real.name = at;
+#define TAKEN_SYS(ret, name, params, args, number)                                                                     \
+	if ((at = next_of(#name)))                                                                                     \
+		*(void **)&real.name = at;
 #define TAKEN_LIB(ret, name, params, args) TAKEN_SYS(ret, name, params, args, 0)
 void real_resolve(void)
 {

@@ -1,5 +1,6 @@
-/* The functions that we took, as they were: the next definition after ours (RTLD_NEXT), so that other preloads keep their place (E17).
- * Filled by real_resolve() in the constructor; before it, early forms serve (taken.h). Immutable afterwards, hence unlocked. */
+/* The functions that we took, as they were: the next definition after ours (RTLD_NEXT), so that other preloads keep
+ * their place (E17). Filled by real_resolve() in the constructor; before it, early forms serve (taken.h). Immutable
+ * afterwards, hence unlocked. */
 #ifndef RESIL_BASE_REAL_H
 #define RESIL_BASE_REAL_H
 

@@ -72,8 +72,11 @@ void text_duration(struct text *t, int64_t ns)
 		int64_t ns;
 		const char *unit;
 	} units[] = {
-		{ 3600000000000LL, "h" }, { 60000000000LL, "m" }, { 1000000000LL, "s" },
-		{ 1000000LL, "ms" },      { 1000LL, "us" },
+		{3600000000000LL, "h"},
+		{60000000000LL, "m"},
+		{1000000000LL, "s"},
+		{1000000LL, "ms"},
+		{1000LL, "us"},
 	};
 	if (ns <= 0) {
 		text_str(t, "0ms");
@@ -131,8 +134,8 @@ static size_t utf8_len(const unsigned char *s, size_t n)
 	for (size_t i = 1; i < len; i++)
 		if ((s[i] & 0xc0) != 0x80)
 			return 0;
-	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+		(s[0] == 0xf4 && s[1] > 0x8f))
 		return 0;
 	return len;
 }
@@ -182,21 +185,11 @@ void text_fmt(struct text *t, const char *fmt, ...)
 		if (is_long)
 			p += 2;
 		switch (*p) {
-		case 's':
-			text_str(t, va_arg(ap, const char *));
-			break;
-		case 'c':
-			text_char(t, (char)va_arg(ap, int));
-			break;
-		case 'd':
-			text_i64(t, is_long ? va_arg(ap, long long) : va_arg(ap, int));
-			break;
-		case 'u':
-			text_u64(t, is_long ? va_arg(ap, unsigned long long) : va_arg(ap, unsigned));
-			break;
-		default:
-			text_char(t, *p);
-			break;
+		case 's': text_str(t, va_arg(ap, const char *)); break;
+		case 'c': text_char(t, (char)va_arg(ap, int)); break;
+		case 'd': text_i64(t, is_long ? va_arg(ap, long long) : va_arg(ap, int)); break;
+		case 'u': text_u64(t, is_long ? va_arg(ap, unsigned long long) : va_arg(ap, unsigned)); break;
+		default: text_char(t, *p); break;
 		}
 	}
 	va_end(ap);
@@ -204,7 +197,7 @@ void text_fmt(struct text *t, const char *fmt, ...)
 
 bool text_copy(char *to, size_t cap, const char *from)
 {
-	struct text t = { .at = to, .cap = cap };
+	struct text t = {.at = to, .cap = cap};
 	if (cap > 0)
 		to[0] = '\0';
 	text_str(&t, from);

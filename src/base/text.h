@@ -8,13 +8,13 @@
 #include <stdint.h>
 
 struct text {
-	char *at;      /* NUL-terminated at all times when cap > 0 */
-	size_t cap;    /* bytes at `at`, the NUL included */
-	size_t len;    /* bytes written, the NUL excluded */
-	bool is_cut;   /* something did not fit */
+	char *at;    /* NUL-terminated at all times when cap > 0 */
+	size_t cap;  /* bytes at `at`, the NUL included */
+	size_t len;  /* bytes written, the NUL excluded */
+	bool is_cut; /* something did not fit */
 };
 
-#define TEXT_ON(array) ((struct text){ .at = (array), .cap = sizeof(array) })
+#define TEXT_ON(array) ((struct text){.at = (array), .cap = sizeof(array)})
 
 void text_bytes(struct text *t, const char *s, size_t n);
 void text_str(struct text *t, const char *s);

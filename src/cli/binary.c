@@ -15,7 +15,7 @@
 
 #include "base/text.h"
 
-#define INTERPRETERS_MAX 5   /* the kernel's own limit of #! upon #! is 4 */
+#define INTERPRETERS_MAX 5 /* the kernel's own limit of #! upon #! is 4 */
 
 #if defined(__x86_64__)
 #define OUR_MACHINE EM_X86_64
@@ -103,7 +103,7 @@ static bool has_section(const struct image *im, const char *wanted)
 	Elf64_Shdr names, sh;
 	char name[32];
 	if (im->head.e_shentsize != sizeof sh ||
-	    !read_at(im->fd, &names, sizeof names, im->head.e_shoff + (uint64_t)im->head.e_shstrndx * sizeof sh))
+		!read_at(im->fd, &names, sizeof names, im->head.e_shoff + (uint64_t)im->head.e_shstrndx * sizeof sh))
 		return false;
 	for (unsigned i = 0; i < im->head.e_shnum; i++) {
 		if (!read_at(im->fd, &sh, sizeof sh, im->head.e_shoff + (uint64_t)i * sizeof sh))
@@ -138,10 +138,12 @@ static void look_at_elf(struct binary *b, struct image *im, const char *path)
 	}
 	b->is_go = has_section(im, ".go.buildinfo");
 	if (strncmp(base_of(path), "ld-linux", 8) == 0)
-		return;      /* the dynamic linker run by hand heeds LD_PRELOAD like any other start */
+		return; /* the dynamic linker run by hand heeds LD_PRELOAD like any other start */
 	if (!read_interpreter(im, interpreter, sizeof interpreter)) {
-		unreached(b, b->is_go ? "\1 is a static Go program: no dynamic linker starts it, so nothing can be preloaded" :
-					"\1 is statically linked: no dynamic linker starts it, so nothing can be preloaded", path, "");
+		unreached(b,
+			b->is_go ? "\1 is a static Go program: no dynamic linker starts it, so nothing can be preloaded"
+				 : "\1 is statically linked: no dynamic linker starts it, so nothing can be preloaded",
+			path, "");
 		return;
 	}
 	const char *name = base_of(interpreter);
@@ -196,7 +198,8 @@ static bool interpreter_of(struct binary *b, const char *script, char *line, cha
 		if (program && find_in_path(b, program, to, cap))
 			return true;
 		b->reach = BINARY_ABSENT;
-		snprintf(b->why, sizeof b->why, "%.400s wants %.400s by env, which is not found", script, program ? program : "a program");
+		snprintf(b->why, sizeof b->why, "%.400s wants %.400s by env, which is not found", script,
+			program ? program : "a program");
 		return false;
 	}
 	text_copy(to, cap, path);
@@ -213,12 +216,13 @@ static bool look_at(struct binary *b, const char *path, char *next, size_t cap)
 	union {
 		Elf64_Ehdr elf;
 		char bytes[4096];
-	} start = { .bytes = "" };
-	struct image im = { .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) };
+	} start = {.bytes = ""};
+	struct image im = {.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
 
 	text_copy(b->program, sizeof b->program, path);
 	if (im.fd < 0) {
-		/* Executable but not readable (mode 0711): it runs, and is not dumpable, but LD_PRELOAD works; we cannot tell more. */
+		/* Executable but not readable (mode 0711): it runs, and is not dumpable, but LD_PRELOAD works; we
+		 * cannot tell more. */
 		return false;
 	}
 	ssize_t n = pread(im.fd, start.bytes, sizeof start.bytes - 1, 0);
@@ -229,7 +233,7 @@ static bool look_at(struct binary *b, const char *path, char *next, size_t cap)
 	} else if (n >= 2 && memcmp(start.bytes, "#!", 2) == 0) {
 		goes_on = interpreter_of(b, path, start.bytes, next, cap);
 	} else if (n >= 0 && memchr(start.bytes, '\0', (size_t)n) == NULL) {
-		text_copy(next, cap, "/bin/sh");      /* what execvp does with a text that says nothing */
+		text_copy(next, cap, "/bin/sh"); /* what execvp does with a text that says nothing */
 		goes_on = true;
 	} else {
 		unreached(b, "\1 is neither an ELF program nor a script: what runs it is not known", path, "");
@@ -268,7 +272,8 @@ static bool find_in_path(struct binary *b, const char *command, char *to, size_t
 			path = "/bin:/usr/bin";
 		for (const char *p = path;; p++) {
 			size_t n = strcspn(p, ":");
-			if (snprintf(to, cap, "%.*s%s%s", (int)n, p, n ? "/" : "", command) < (int)cap && command[0] && is_program(to, &err))
+			if (snprintf(to, cap, "%.*s%s%s", (int)n, p, n ? "/" : "", command) < (int)cap && command[0] &&
+				is_program(to, &err))
 				return true;
 			p += n;
 			if (*p == '\0')

@@ -10,12 +10,12 @@
 
 bool settings_load(struct settings *s, const char *file, const char *set)
 {
-	struct config_source source = { .set = set };
+	struct config_source source = {.set = set};
 	memset(s, 0, sizeof *s);
 	s->errors = malloc(ERRORS_MAX);
 	if (!s->errors)
 		return false;
-	struct text errors = { .at = s->errors, .cap = ERRORS_MAX };
+	struct text errors = {.at = s->errors, .cap = ERRORS_MAX};
 	s->errors[0] = '\0';
 	if (file) {
 		text_copy(s->path, sizeof s->path, file);
@@ -51,7 +51,7 @@ void settings_free(struct settings *s)
 static void print_json(const struct settings *s)
 {
 	size_t cap = strlen(s->errors) * 6 + 4096;
-	struct text t = { .at = malloc(cap), .cap = cap };
+	struct text t = {.at = malloc(cap), .cap = cap};
 	if (!t.at)
 		return;
 	t.at[0] = '\0';
@@ -78,8 +78,8 @@ static void print_json(const struct settings *s)
 
 static int run_check(const struct verb *verb, int argc, char **argv)
 {
-	static const struct option longs[] = { { "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { 0 } };
-	struct options o = { 0 };
+	static const struct option longs[] = {{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+	struct options o = {0};
 	struct settings s;
 	int option;
 
@@ -104,8 +104,11 @@ static int run_check(const struct verb *verb, int argc, char **argv)
 }
 
 const struct verb verb_check = {
-	.name = "check", .arguments = "[FILE] [--json]", .summary = "validates the configuration",
-	.help = "Reads FILE, or the configuration that a program started here would have (RESIL_SET included), and names every\n"
+	.name = "check",
+	.arguments = "[FILE] [--json]",
+	.summary = "validates the configuration",
+	.help = "Reads FILE, or the configuration that a program started here would have (RESIL_SET included), and "
+		"names every\n"
 		"fault with its line on stderr. Prints nothing when all is right.\n\n"
 		"Options:\n  -j, --json          {\"valid\":...,\"errors\":[...]} on stdout\n\n"
 		"Example:\n  resil check /etc/resil/resil.conf\n\nExit codes: 0 right, 2 it has faults.\n",

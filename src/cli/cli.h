@@ -1,5 +1,5 @@
-/* The command `resil`: a table of verbs (main.c), one file a verb, and what they share. An ordinary program: malloc and stdio are welcome here. It reads the
- * regions' files directly, so it works with no guarded process alive. */
+/* The command `resil`: a table of verbs (main.c), one file a verb, and what they share. An ordinary program: malloc and
+ * stdio are welcome here. It reads the regions' files directly, so it works with no guarded process alive. */
 #ifndef RESIL_CLI_CLI_H
 #define RESIL_CLI_CLI_H
 
@@ -20,14 +20,14 @@ enum { RUN_FAILED = 125, RUN_CANNOT = 126, RUN_ABSENT = 127 };
 
 struct verb {
 	const char *name;
-	const char *arguments;   /* "[DEST] [--exit-code]" */
-	const char *summary;     /* for the list of verbs */
-	const char *help;        /* what it does, options, an example, exit codes */
+	const char *arguments; /* "[DEST] [--exit-code]" */
+	const char *summary;   /* for the list of verbs */
+	const char *help;      /* what it does, options, an example, exit codes */
 	int (*run)(const struct verb *verb, int argc, char **argv);
 };
 
-extern const struct verb verb_run, verb_status, verb_events, verb_which, verb_check, verb_doctor, verb_force, verb_reset, verb_off, verb_on,
-	verb_reload, verb_metrics, verb_members, verb_version, verb_help;
+extern const struct verb verb_run, verb_status, verb_events, verb_which, verb_check, verb_doctor, verb_force,
+	verb_reset, verb_off, verb_on, verb_reload, verb_metrics, verb_members, verb_version, verb_help;
 /* Null beyond the end; by name, null: none. */
 const struct verb *verb_at(size_t i);
 const struct verb *verb_find(const char *name);
@@ -38,17 +38,20 @@ void verb_print_help(const struct verb *v, FILE *to);
 struct options {
 	const char *group;
 	bool is_json, all_users;
-	pid_t pid;               /* 0: this one's namespaces */
-	bool is_quiet;           /* a group that is not there is no news (doctor) */
+	pid_t pid;     /* 0: this one's namespaces */
+	bool is_quiet; /* a group that is not there is no news (doctor) */
 };
 #define OPTIONS_SHORT "g:p:jh"
-#define OPTIONS_LONG                                                                                                         \
-	{ "group", required_argument, NULL, 'g' }, { "pid", required_argument, NULL, 'p' }, { "json", no_argument, NULL, 'j' }, \
-	{ "all-users", no_argument, NULL, 'A' }, { "help", no_argument, NULL, 'h' }
-#define OPTIONS_HELP                                                   \
-	"  -g, --group GROUP   this group only (default: all of yours)\n"  \
-	"  -p, --pid PID       as that process sees it: its user, root directory and namespaces\n" \
-	"      --all-users     every user's groups (root)\n"               \
+#define OPTIONS_LONG                                                                                                   \
+	{"group", required_argument, NULL, 'g'}, {"pid", required_argument, NULL, 'p'},                                \
+		{"json", no_argument, NULL, 'j'}, {"all-users", no_argument, NULL, 'A'},                               \
+	{                                                                                                              \
+		"help", no_argument, NULL, 'h'                                                                         \
+	}
+#define OPTIONS_HELP                                                                                                   \
+	"  -g, --group GROUP   this group only (default: all of yours)\n"                                              \
+	"  -p, --pid PID       as that process sees it: its user, root directory and namespaces\n"                     \
+	"      --all-users     every user's groups (root)\n"                                                           \
 	"  -j, --json          JSON\n"
 /* Takes one option that getopt_long returned. -1: taken, go on; else the exit code to leave with. */
 int options_take(const struct verb *verb, struct options *o, int option);
@@ -61,15 +64,17 @@ struct group {
 	struct region region;
 	char name[65];
 	char path[256];
-	pid_t through;           /* -p into another pid namespace: the members' ids mean pids in there; else 0 */
+	pid_t through; /* -p into another pid namespace: the members' ids mean pids in there; else 0 */
 };
 struct groups {
 	struct group *at;
 	size_t n;
 };
-/* The state directory, and the suffix that region files of the wanted namespaces have; with -p as that process has them. 0 or an exit code, said on stderr. */
+/* The state directory, and the suffix that region files of the wanted namespaces have; with -p as that process has
+ * them. 0 or an exit code, said on stderr. */
 int groups_place(const struct options *o, char dir[256], char suffix[64]);
-/* Opens what the options ask for, sorted by name. 0; or an exit code, said on stderr (a group that is not there: EXIT_ABSENT). */
+/* Opens what the options ask for, sorted by name. 0; or an exit code, said on stderr (a group that is not there:
+ * EXIT_ABSENT). */
 int groups_open(struct groups *g, const struct options *o, bool is_for_change);
 void groups_close(struct groups *g);
 /* Does a member live (in its own pid namespace)? ctx: the group. */
@@ -93,7 +98,8 @@ bool out_is_terminal(void);
 /* A table on a terminal; tab-separated, without header, in a pipe. Cells are copied, control bytes shown as '?'. */
 struct table;
 struct table *table_new(const char *const *headers, size_t columns);
-/* state_column: coloured by its words on a terminal unless NO_COLOR; right: bit mask of columns aligned to the right. */
+/* state_column: coloured by its words on a terminal unless NO_COLOR; right: bit mask of columns aligned to the right.
+ */
 void table_style(struct table *t, int state_column, unsigned right);
 void table_row(struct table *t, const char *const *cells);
 void table_print(struct table *t);
@@ -107,7 +113,8 @@ void print_rendered(void (*fn)(struct text *t, const void *ctx), const void *ctx
 
 /* ---- the socket ---- */
 
-/* One request to a group's socket. Returns the HTTP status with *body malloc'd and terminated, or -errno (nobody there: -ENOENT, -ECONNREFUSED). */
+/* One request to a group's socket. Returns the HTTP status with *body malloc'd and terminated, or -errno (nobody there:
+ * -ENOENT, -ECONNREFUSED). */
 int socket_request(const char *path, const char *method, const char *target, char **body);
 
 #endif

@@ -24,7 +24,7 @@ static size_t findings, problems;
 
 void doctor_say(enum doctor_verdict verdict, const char *topic, const char *fmt, ...)
 {
-	static const char *const words[] = { "ok", "note", "problem" };
+	static const char *const words[] = {"ok", "note", "problem"};
 	char text[2048], json_at[16384] = "";
 	va_list ap;
 
@@ -65,7 +65,8 @@ static void look_at_dir(const char *topic, const char *dir)
 	else if (st.st_uid != geteuid())
 		doctor_say(DOCTOR_PROBLEM, topic, "%s belongs to user %u, not to you", dir, (unsigned)st.st_uid);
 	else if (st.st_mode & 077 && (st.st_mode & 066 || geteuid() != 0))
-		doctor_say(DOCTOR_PROBLEM, topic, "%s is open to others (mode %o); chmod 700 it", dir, (unsigned)(st.st_mode & 07777));
+		doctor_say(DOCTOR_PROBLEM, topic, "%s is open to others (mode %o); chmod 700 it", dir,
+			(unsigned)(st.st_mode & 07777));
 	else
 		doctor_say(DOCTOR_OK, topic, "%s", dir);
 }
@@ -79,7 +80,9 @@ static void look_at_dirs(void)
 		if (access(dir, F_OK) != 0 && slash && slash != dir) {
 			*slash = '\0';
 			if (access(dir, W_OK) != 0)
-				doctor_say(DOCTOR_PROBLEM, "state", "%s cannot be written (%s): each process has circuits of its own", dir, strerror(errno));
+				doctor_say(DOCTOR_PROBLEM, "state",
+					"%s cannot be written (%s): each process has circuits of its own", dir,
+					strerror(errno));
 		}
 	} else {
 		doctor_say(DOCTOR_PROBLEM, "state", "RESIL_STATE_DIR is too long");
@@ -104,7 +107,8 @@ static void look_at_kernel(void)
 	if (syscall(SYS_close_range, ~0U, ~0U, 0) != 0 && errno == ENOSYS)
 		doctor_say(DOCTOR_NOTE, "kernel", "no close_range (Linux 5.9)");
 	if (access("/proc/self/stat", R_OK) != 0)
-		doctor_say(DOCTOR_PROBLEM, "kernel", "/proc is not mounted: dead processes cannot be told from living ones");
+		doctor_say(DOCTOR_PROBLEM, "kernel",
+			"/proc is not mounted: dead processes cannot be told from living ones");
 }
 
 static void look_at_namespaces(void)
@@ -122,19 +126,22 @@ static void look_at_configuration(void)
 	if (!settings_load(&s, NULL, own_getenv("RESIL_SET")))
 		return;
 	if (s.faults)
-		doctor_say(DOCTOR_PROBLEM, "configuration", "%d fault%s in %s: the shim only observes; 'resil check' names them", s.faults, s.faults > 1 ? "s" : "",
-			config_file(s.config)[0] ? config_file(s.config) : "RESIL_SET");
+		doctor_say(DOCTOR_PROBLEM, "configuration",
+			"%d fault%s in %s: the shim only observes; 'resil check' names them", s.faults,
+			s.faults > 1 ? "s" : "", config_file(s.config)[0] ? config_file(s.config) : "RESIL_SET");
 	else
-		doctor_say(DOCTOR_OK, "configuration", "%s", config_file(s.config)[0] ? config_file(s.config) : "built-in defaults");
+		doctor_say(DOCTOR_OK, "configuration", "%s",
+			config_file(s.config)[0] ? config_file(s.config) : "built-in defaults");
 	settings_free(&s);
 }
 
 static void look_at_bypass(void)
 {
-	struct options o = { 0 };
+	struct options o = {0};
 	char dir[256], suffix[64], path[300];
 	if (own_getenv("RESIL_DISABLE"))
-		doctor_say(DOCTOR_NOTE, "bypass", "RESIL_DISABLE is set here: programs started with it are not guarded");
+		doctor_say(
+			DOCTOR_NOTE, "bypass", "RESIL_DISABLE is set here: programs started with it are not guarded");
 	if (access("/run/resil/off", F_OK) == 0)
 		doctor_say(DOCTOR_PROBLEM, "bypass", "the whole machine is off; root undoes it with 'resil on --host'");
 	if (groups_place(&o, dir, suffix) == 0) {
@@ -146,7 +153,7 @@ static void look_at_bypass(void)
 
 static void look_at_regions(void)
 {
-	struct options o = { 0 };
+	struct options o = {0};
 	struct groups g;
 	char why_at[256];
 	if (groups_open(&g, &o, false))
@@ -155,14 +162,19 @@ static void look_at_regions(void)
 		struct text why = TEXT_ON(why_at);
 		why_at[0] = '\0';
 		if (!region_valid(&g.at[i].region, &why))
-			doctor_say(DOCTOR_PROBLEM, "group", "%s: the region is damaged: %s; remove %s when none of its programs run", g.at[i].name, why_at, g.at[i].path);
+			doctor_say(DOCTOR_PROBLEM, "group",
+				"%s: the region is damaged: %s; remove %s when none of its programs run", g.at[i].name,
+				why_at, g.at[i].path);
 		else if (atomic_load(&g.at[i].region.header->is_off))
-			doctor_say(DOCTOR_PROBLEM, "group", "%s is off; 'resil on -g %s' undoes it", g.at[i].name, g.at[i].name);
+			doctor_say(DOCTOR_PROBLEM, "group", "%s is off; 'resil on -g %s' undoes it", g.at[i].name,
+				g.at[i].name);
 		else
 			doctor_say(DOCTOR_OK, "group", "%s", g.at[i].name);
 		uint64_t full = atomic_load(&g.at[i].region.header->registry_full);
 		if (full)
-			doctor_say(DOCTOR_PROBLEM, "group", "%s: %llu calls ran unguarded for want of a place; raise max_destinations", g.at[i].name, (unsigned long long)full);
+			doctor_say(DOCTOR_PROBLEM, "group",
+				"%s: %llu calls ran unguarded for want of a place; raise max_destinations",
+				g.at[i].name, (unsigned long long)full);
 	}
 	groups_close(&g);
 }
@@ -196,7 +208,9 @@ static int examine_command(const char *command)
 	if (b.reach == BINARY_UNREACHED)
 		doctor_say(DOCTOR_PROBLEM, "reach", "%s", b.why);
 	else if (b.is_go)
-		doctor_say(DOCTOR_PROBLEM, "reach", "a Go program: it is loaded, but Go's network code calls the kernel itself; only what goes through libc (cgo) is seen");
+		doctor_say(DOCTOR_PROBLEM, "reach",
+			"a Go program: it is loaded, but Go's network code calls the kernel itself; only what goes "
+			"through libc (cgo) is seen");
 	else
 		doctor_say(DOCTOR_OK, "reach", "the shim can reach it: resil run %s", command);
 	return EXIT_DONE;
@@ -204,8 +218,8 @@ static int examine_command(const char *command)
 
 static int run_doctor(const struct verb *verb, int argc, char **argv)
 {
-	static const struct option longs[] = { { "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { 0 } };
-	struct options o = { 0 };
+	static const struct option longs[] = {{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+	struct options o = {0};
 	int option, code = EXIT_DONE;
 
 	while ((option = getopt_long(argc, argv, "+jh", longs, NULL)) != -1) {
@@ -230,10 +244,15 @@ static int run_doctor(const struct verb *verb, int argc, char **argv)
 }
 
 const struct verb verb_doctor = {
-	.name = "doctor", .arguments = "[COMMAND | PID] [--json]", .summary = "can the shim reach it, is it in there, what does it see",
-	.help = "Without argument: the environment, each line ok, note or problem. COMMAND: whether the shim can reach that program.\n"
-		"PID: whether the shim is in that process, its group and record, and which of its outgoing TCP connections are guarded.\n\n"
+	.name = "doctor",
+	.arguments = "[COMMAND | PID] [--json]",
+	.summary = "can the shim reach it, is it in there, what does it see",
+	.help = "Without argument: the environment, each line ok, note or problem. COMMAND: whether the shim can reach "
+		"that program.\n"
+		"PID: whether the shim is in that process, its group and record, and which of its outgoing TCP "
+		"connections are guarded.\n\n"
 		"Options:\n  -j, --json          {\"findings\":[{\"verdict\",\"topic\",\"text\"}]}\n\n"
-		"Example:\n  resil doctor node\n\nExit codes: 0 no problem, 1 a problem, 2 wrong usage, 3 not found, 4 not permitted.\n",
+		"Example:\n  resil doctor node\n\nExit codes: 0 no problem, 1 a problem, 2 wrong usage, 3 not found, 4 "
+		"not permitted.\n",
 	.run = run_doctor,
 };

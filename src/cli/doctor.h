@@ -6,7 +6,8 @@
 #include <sys/types.h>
 
 enum doctor_verdict { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_PROBLEM };
-void doctor_say(enum doctor_verdict verdict, const char *topic, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void doctor_say(enum doctor_verdict verdict, const char *topic, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 /* 0, or an exit code that goes before "problems were found". */
 int doctor_examine_process(pid_t pid);
 

@@ -63,11 +63,13 @@ static void say_why_not(pid_t pid)
 		}
 	}
 	if (!list || !list[0])
-		doctor_say(DOCTOR_PROBLEM, "shim", "not loaded: it was started without LD_PRELOAD; start it with 'resil run'");
+		doctor_say(DOCTOR_PROBLEM, "shim",
+			"not loaded: it was started without LD_PRELOAD; start it with 'resil run'");
 	else if (!shim_is_in(list))
 		doctor_say(DOCTOR_PROBLEM, "shim", "not loaded: its LD_PRELOAD is '%s'", list);
 	else
-		doctor_say(DOCTOR_PROBLEM, "shim", "not loaded, though its LD_PRELOAD names it: is the file readable in its root directory?");
+		doctor_say(DOCTOR_PROBLEM, "shim",
+			"not loaded, though its LD_PRELOAD names it: is the file readable in its root directory?");
 }
 
 /* ---- which group ---- */
@@ -143,8 +145,8 @@ enum { TCP_ROW_ESTABLISHED = 1, TCP_ROW_SYN_SENT = 2, TCP_ROW_LISTEN = 10 };
 
 static void remote_text(char *to, size_t cap, const char *hex, unsigned port)
 {
-	struct addr a = { .family = ADDR_INET, .port = (uint16_t)port };
-	struct text t = { .at = to, .cap = cap };
+	struct addr a = {.family = ADDR_INET, .port = (uint16_t)port};
+	struct text t = {.at = to, .cap = cap};
 	to[0] = '\0';
 	size_t words = strlen(hex) / 8;
 
@@ -154,7 +156,7 @@ static void remote_text(char *to, size_t cap, const char *hex, unsigned port)
 		char word[9];
 		memcpy(word, hex + w * 8, 8);
 		word[8] = '\0';
-		uint32_t v = (uint32_t)strtoul(word, NULL, 16);      /* in the machine's own order */
+		uint32_t v = (uint32_t)strtoul(word, NULL, 16); /* in the machine's own order */
 		memcpy(a.ip + (words == 1 ? 12 : w * 4), &v, 4);
 	}
 	addr_text(&t, &a);
@@ -168,7 +170,8 @@ static void read_tcp(struct connections *c, pid_t pid, const char *what)
 	FILE *f = proc_open(pid, what);
 
 	while (f && fgets(line, sizeof line, f)) {
-		if (sscanf(line, " %*u: %*32[0-9A-F]:%x %32[0-9A-F]:%x %x %*s %*s %*s %*u %*u %lu", &local_port, remote, &remote_port, &state, &inode) != 5)
+		if (sscanf(line, " %*u: %*32[0-9A-F]:%x %32[0-9A-F]:%x %x %*s %*s %*s %*u %*u %lu", &local_port, remote,
+			    &remote_port, &state, &inode) != 5)
 			continue;
 		if (state == TCP_ROW_LISTEN)
 			c->is_listening[local_port & 0xffff] = true;
@@ -176,7 +179,7 @@ static void read_tcp(struct connections *c, pid_t pid, const char *what)
 		if (!more)
 			break;
 		c->at = more;
-		c->at[c->n] = (struct connection){ .inode = inode, .local_port = local_port & 0xffff, .state = state };
+		c->at[c->n] = (struct connection){.inode = inode, .local_port = local_port & 0xffff, .state = state};
 		remote_text(c->at[c->n].remote, sizeof c->at[c->n].remote, remote, remote_port);
 		c->n++;
 	}
@@ -243,18 +246,21 @@ static bool count_connections(pid_t pid, struct sight *s)
 
 static void say_connections(pid_t pid, const struct member *m)
 {
-	struct sight s = { 0 };
+	struct sight s = {0};
 	if (!count_connections(pid, &s)) {
 		doctor_say(DOCTOR_NOTE, "connections", "its descriptors cannot be read: %s", strerror(errno));
 		return;
 	}
 	unsigned outgoing = s.established + s.pending, guarded = m ? atomic_load(&m->connections) : 0;
 	enum doctor_verdict verdict = guarded < outgoing ? DOCTOR_PROBLEM : DOCTOR_OK;
-	doctor_say(verdict, "connections", "%u outgoing (%u established, %u pending), %u accepted; %u guarded", outgoing, s.established, s.pending, s.accepted, guarded);
+	doctor_say(verdict, "connections", "%u outgoing (%u established, %u pending), %u accepted; %u guarded",
+		outgoing, s.established, s.pending, s.accepted, guarded);
 	for (unsigned i = 0; i < outgoing && i < 8; i++)
 		doctor_say(DOCTOR_NOTE, "connection", "to %s", s.first[i]);
 	if (guarded < outgoing && m)
-		doctor_say(DOCTOR_NOTE, "connections", "those not guarded: made before the shim attached or inherited, to a destination with breaker = off, or not through libc%s",
+		doctor_say(DOCTOR_NOTE, "connections",
+			"those not guarded: made before the shim attached or inherited, to a destination with breaker "
+			"= off, or not through libc%s",
 			s.has_io_uring ? " (it uses io_uring)" : "");
 }
 
@@ -262,10 +268,11 @@ static void say_connections(pid_t pid, const struct member *m)
 
 static const struct member *say_member(pid_t pid, struct groups *g, const char *group)
 {
-	struct options o = { .pid = pid, .group = group, .is_quiet = true };
+	struct options o = {.pid = pid, .group = group, .is_quiet = true};
 	int code = groups_open(g, &o, false);
 	if (code) {
-		doctor_say(DOCTOR_NOTE, "group", "%s has no region yet: it has made no guarded connection, or keeps its state private", group);
+		doctor_say(DOCTOR_NOTE, "group",
+			"%s has no region yet: it has made no guarded connection, or keeps its state private", group);
 		return NULL;
 	}
 	const struct region *r = &g->at[0].region;
@@ -273,8 +280,8 @@ static const struct member *say_member(pid_t pid, struct groups *g, const char *
 		doctor_say(DOCTOR_PROBLEM, "group", "%s is off; 'resil on -g %s' undoes it", group, group);
 	const struct member *m = find_member(r, inner_pid(pid));
 	if (!m) {
-		doctor_say(DOCTOR_NOTE, "member", "it has not joined %s yet: it does at its first guarded connection%s", group,
-			pid_getenv("RESIL_DISABLE") ? " (RESIL_DISABLE is set: never)" : "");
+		doctor_say(DOCTOR_NOTE, "member", "it has not joined %s yet: it does at its first guarded connection%s",
+			group, pid_getenv("RESIL_DISABLE") ? " (RESIL_DISABLE is set: never)" : "");
 		return NULL;
 	}
 	doctor_say(DOCTOR_OK, "member", "of %s for %llds, %u guarded connections", group,
@@ -285,7 +292,7 @@ static const struct member *say_member(pid_t pid, struct groups *g, const char *
 int doctor_examine_process(pid_t pid)
 {
 	char found[4096] = "", group[GROUP_MAX + 1];
-	struct groups g = { 0 };
+	struct groups g = {0};
 
 	FILE *f = pid > 0 ? proc_open(pid, "stat") : NULL;
 	if (!f) {

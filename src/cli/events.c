@@ -29,7 +29,8 @@ static void detail_text(struct text *t, const struct event *e)
 {
 	switch (e->type) {
 	case EVENT_TRANSITION:
-		text_fmt(t, "%s -> %s", breaker_state_name((enum breaker_state)e->from), breaker_state_name((enum breaker_state)e->to));
+		text_fmt(t, "%s -> %s", breaker_state_name((enum breaker_state)e->from),
+			breaker_state_name((enum breaker_state)e->to));
 		if (e->reason[0])
 			text_fmt(t, ": %s", e->reason);
 		if (e->to == BREAKER_OPEN && e->retry_after_ms >= 0) {
@@ -37,18 +38,13 @@ static void detail_text(struct text *t, const struct event *e)
 			text_duration(t, e->retry_after_ms * NS_PER_MS);
 		}
 		return;
-	case EVENT_REJECTED:
-		text_fmt(t, "%lld rejected", (long long)e->value);
-		return;
+	case EVENT_REJECTED: text_fmt(t, "%lld rejected", (long long)e->value); return;
 	case EVENT_DEADLINE:
 		text_fmt(t, "%s limit of ", e->reason);
 		text_duration(t, e->value);
 		return;
-	case EVENT_RELOAD:
-		text_fmt(t, "generation %lld", (long long)e->value);
-		return;
-	default:
-		text_str(t, e->reason);
+	case EVENT_RELOAD: text_fmt(t, "generation %lld", (long long)e->value); return;
+	default: text_str(t, e->reason);
 	}
 }
 
@@ -63,11 +59,11 @@ static void print_plain(const struct source *s, const struct event *e)
 	detail_at[0] = '\0';
 	detail_text(&detail, e);
 	if (is_terminal)
-		text_fmt(&line, "%s  %s  %s  %s  %s  (%s %u)", time_at, s->name, destination, event_type_name((enum event_type)e->type), detail_at,
-			e->exe, e->pid);
+		text_fmt(&line, "%s  %s  %s  %s  %s  (%s %u)", time_at, s->name, destination,
+			event_type_name((enum event_type)e->type), detail_at, e->exe, e->pid);
 	else
-		text_fmt(&line, "%llu\t%s\t%s\t%u\t%s\t%s\t%s\t%s", (unsigned long long)e->seq, time_at, s->name, e->pid, e->exe,
-			event_type_name((enum event_type)e->type), destination, detail_at);
+		text_fmt(&line, "%llu\t%s\t%s\t%u\t%s\t%s\t%s\t%s", (unsigned long long)e->seq, time_at, s->name,
+			e->pid, e->exe, event_type_name((enum event_type)e->type), destination, detail_at);
 	for (char *p = line_at; *p; p++)
 		if (((unsigned char)*p < 0x20 && *p != '\t') || *p == 0x7f)
 			*p = '?';
@@ -152,8 +148,9 @@ static int look_for_groups(struct watch *w, bool is_first)
 			continue;
 		}
 		w->at = more;
-		w->at[w->n] = (struct source){ .region = g.at[i].region, .is_seen = true,
-			.cursor = { .seq = is_first ? w->since : 0, .is_patient = w->follows } };
+		w->at[w->n] = (struct source){.region = g.at[i].region,
+			.is_seen = true,
+			.cursor = {.seq = is_first ? w->since : 0, .is_patient = w->follows}};
 		memcpy(w->at[w->n].name, g.at[i].name, sizeof g.at[i].name);
 		w->n++;
 	}
@@ -171,8 +168,9 @@ static int look_for_groups(struct watch *w, bool is_first)
 
 static int run_events(const struct verb *verb, int argc, char **argv)
 {
-	static const struct option longs[] = { OPTIONS_LONG, { "follow", no_argument, NULL, 'f' }, { "since", required_argument, NULL, 's' }, { 0 } };
-	struct watch w = { 0 };
+	static const struct option longs[] = {
+		OPTIONS_LONG, {"follow", no_argument, NULL, 'f'}, {"since", required_argument, NULL, 's'}, {0}};
+	struct watch w = {0};
 	int option;
 
 	while ((option = getopt_long(argc, argv, OPTIONS_SHORT "fs:", longs, NULL)) != -1) {
@@ -202,8 +200,9 @@ static int run_events(const struct verb *verb, int argc, char **argv)
 			code = EXIT_FAILED;
 			break;
 		}
-		nanosleep(&(struct timespec){ .tv_nsec = NS_PER_S / 10 }, NULL);
-		/* A group that was asked for by name and whose region is gone for now: wait for the next one, quietly. */
+		nanosleep(&(struct timespec){.tv_nsec = NS_PER_S / 10}, NULL);
+		/* A group that was asked for by name and whose region is gone for now: wait for the next one, quietly.
+		 */
 		if (round % 10 == 0 && !w.o.group)
 			look_for_groups(&w, false);
 		print_new(&w);
@@ -215,7 +214,9 @@ static int run_events(const struct verb *verb, int argc, char **argv)
 }
 
 const struct verb verb_events = {
-	.name = "events", .arguments = "[-f] [--since SEQ] [-g GROUP] [-p PID] [--all-users] [--json]", .summary = "what happened: transitions, rejections, reloads",
+	.name = "events",
+	.arguments = "[-f] [--since SEQ] [-g GROUP] [-p PID] [--all-users] [--json]",
+	.summary = "what happened: transitions, rejections, reloads",
 	.help = "Prints the last events of each group (512 are kept), oldest first; in a pipe tab-separated:\n"
 		"SEQ TIME GROUP PID EXE TYPE DEST DETAIL.\n\n"
 		"Options:\n  -f, --follow        go on with new ones as they come\n"

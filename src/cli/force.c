@@ -25,17 +25,18 @@ static void report(const struct options *o, const struct group *g, uint32_t inde
 		puts(at);
 		return;
 	}
-	static const char *const headers[] = { "GROUP", "DEST", "STATE", "MODE" };
+	static const char *const headers[] = {"GROUP", "DEST", "STATE", "MODE"};
 	state_text(state, sizeof state, &v);
 	struct table *t = table_new(headers, 4);
-	const char *cells[] = { g->name, v.name, state, breaker_mode_name(v.mode) };
+	const char *cells[] = {g->name, v.name, state, breaker_mode_name(v.mode)};
 	table_style(t, 2, 0);
 	table_row(t, cells);
 	table_print(t);
 }
 
 /* Does it to every group that has the destination. */
-static int change(const struct options *o, const char *destination, void (*act)(struct region *r, uint32_t index, const void *ctx), const void *ctx)
+static int change(const struct options *o, const char *destination,
+	void (*act)(struct region *r, uint32_t index, const void *ctx), const void *ctx)
 {
 	struct groups g;
 	size_t done = 0;
@@ -59,7 +60,8 @@ static int change(const struct options *o, const char *destination, void (*act)(
 static const struct mode {
 	const char *name;
 	enum breaker_mode mode;
-} modes[] = { { "open", BREAKER_FORCED_OPEN }, { "closed", BREAKER_FORCED_CLOSED }, { "observe", BREAKER_OBSERVE }, { "auto", BREAKER_AUTO } };
+} modes[] = {{"open", BREAKER_FORCED_OPEN}, {"closed", BREAKER_FORCED_CLOSED}, {"observe", BREAKER_OBSERVE},
+	{"auto", BREAKER_AUTO}};
 
 struct forcing {
 	enum breaker_mode mode;
@@ -74,9 +76,10 @@ static void act_force(struct region *r, uint32_t index, const void *ctx)
 
 static int run_force(const struct verb *verb, int argc, char **argv)
 {
-	static const struct option longs[] = { OPTIONS_LONG, { "for", required_argument, NULL, 'F' }, { "forever", no_argument, NULL, 'E' }, { 0 } };
-	struct options o = { 0 };
-	struct forcing f = { 0 };
+	static const struct option longs[] = {
+		OPTIONS_LONG, {"for", required_argument, NULL, 'F'}, {"forever", no_argument, NULL, 'E'}, {0}};
+	struct options o = {0};
+	struct forcing f = {0};
 	int64_t for_ns = 0;
 	bool is_forever = false;
 	const struct mode *mode = NULL;
@@ -106,21 +109,28 @@ static int run_force(const struct verb *verb, int argc, char **argv)
 	if (for_ns && is_forever)
 		return usage_error(verb, "--for and --forever exclude each other");
 	if (mode->mode != BREAKER_AUTO && !for_ns && !is_forever)
-		return usage_error(verb, "say --for 10m or --forever: the shared state outlives you and every program of the group,\nso a circuit forced today would still be forced when all of them have been started anew");
+		return usage_error(verb,
+			"say --for 10m or --forever: the shared state outlives you and every program of the group,\nso "
+			"a circuit forced today would still be forced when all of them have been started anew");
 	f.mode = mode->mode;
 	f.for_ms = (uint64_t)(for_ns / NS_PER_MS);
 	int code = change(&o, argv[optind], act_force, &f);
 	if (code == EXIT_DONE && f.mode != BREAKER_AUTO)
-		fprintf(stderr, "resil: undo it with: resil force %s auto%s%s\n", argv[optind], o.group ? " -g " : "", o.group ? o.group : "");
+		fprintf(stderr, "resil: undo it with: resil force %s auto%s%s\n", argv[optind], o.group ? " -g " : "",
+			o.group ? o.group : "");
 	return code;
 }
 
 const struct verb verb_force = {
-	.name = "force", .arguments = "DEST open|closed|observe|auto --for TIME|--forever [-g GROUP] [-p PID] [--all-users] [--json]",
+	.name = "force",
+	.arguments = "DEST open|closed|observe|auto --for TIME|--forever [-g GROUP] [-p PID] [--all-users] [--json]",
 	.summary = "sets a circuit by hand",
-	.help = "open rejects every call, closed lets every call through, observe decides and counts but rejects nothing,\n"
-		"auto gives the circuit back to its own rules. All processes of the group see it at their next call.\n\n"
-		"Options:\n      --for TIME      until then (10m, 90s, 1h)\n      --forever       until told otherwise; one of the two is due, but for auto\n" OPTIONS_HELP
+	.help = "open rejects every call, closed lets every call through, observe decides and counts but rejects "
+		"nothing,\n"
+		"auto gives the circuit back to its own rules. All processes of the group see it at their next "
+		"call.\n\n"
+		"Options:\n      --for TIME      until then (10m, 90s, 1h)\n      --forever       until told "
+		"otherwise; one of the two is due, but for auto\n" OPTIONS_HELP
 		"\nExample:\n  resil force pay.internal:443 open --for 10m\n\n"
 		"Exit codes: 0 done, 2 wrong usage, 3 no such destination or group, 4 not permitted.\n",
 	.run = run_force,
@@ -134,8 +144,8 @@ static void act_reset(struct region *r, uint32_t index, const void *ctx)
 
 static int run_reset(const struct verb *verb, int argc, char **argv)
 {
-	static const struct option longs[] = { OPTIONS_LONG, { 0 } };
-	struct options o = { 0 };
+	static const struct option longs[] = {OPTIONS_LONG, {0}};
+	struct options o = {0};
 	int option;
 
 	while ((option = getopt_long(argc, argv, OPTIONS_SHORT, longs, NULL)) != -1) {
@@ -149,8 +159,11 @@ static int run_reset(const struct verb *verb, int argc, char **argv)
 }
 
 const struct verb verb_reset = {
-	.name = "reset", .arguments = "DEST [-g GROUP] [-p PID] [--all-users] [--json]", .summary = "closes a circuit and forgets its failure streak",
-	.help = "Closes the circuit, with streak and back-off at zero. A mode set by 'resil force' stays; counters stay.\n\n"
+	.name = "reset",
+	.arguments = "DEST [-g GROUP] [-p PID] [--all-users] [--json]",
+	.summary = "closes a circuit and forgets its failure streak",
+	.help = "Closes the circuit, with streak and back-off at zero. A mode set by 'resil force' stays; counters "
+		"stay.\n\n"
 		"Options:\n" OPTIONS_HELP "\nExample:\n  resil reset api.internal:443\n\n"
 		"Exit codes: 0 done, 2 wrong usage, 3 no such destination or group, 4 not permitted.\n",
 	.run = run_reset,

@@ -17,15 +17,9 @@ int options_take(const struct verb *verb, struct options *o, int option)
 {
 	char *end;
 	switch (option) {
-	case 'g':
-		o->group = optarg;
-		return optarg[0] ? -1 : usage_error(verb, "a group has a name");
-	case 'j':
-		o->is_json = true;
-		return -1;
-	case 'A':
-		o->all_users = true;
-		return -1;
+	case 'g': o->group = optarg; return optarg[0] ? -1 : usage_error(verb, "a group has a name");
+	case 'j': o->is_json = true; return -1;
+	case 'A': o->all_users = true; return -1;
 	case 'p': {
 		long pid = strtol(optarg, &end, 10);
 		if (*end || pid <= 0 || pid > 0x7fffffff)
@@ -33,12 +27,8 @@ int options_take(const struct verb *verb, struct options *o, int option)
 		o->pid = (pid_t)pid;
 		return -1;
 	}
-	case 'h':
-		verb_print_help(verb, stdout);
-		return EXIT_DONE;
-	default:
-		fprintf(stderr, "Try 'resil help %s'.\n", verb->name);
-		return EXIT_USAGE;
+	case 'h': verb_print_help(verb, stdout); return EXIT_DONE;
+	default: fprintf(stderr, "Try 'resil help %s'.\n", verb->name); return EXIT_USAGE;
 	}
 }
 
@@ -150,16 +140,18 @@ bool groups_socket(const struct options *o, const struct group *g, char *path, s
 			return false;
 		snprintf(root, sizeof root, "/proc/%d/root", (int)o->pid);
 	}
-	/* The name is made as its members make it; the way into their root comes after, or it would count towards the 107 bytes. */
+	/* The name is made as its members make it; the way into their root comes after, or it would count towards the
+	 * 107 bytes. */
 	return identity_runtime_dir(dir, sizeof dir, uid, o->pid ? pid_getenv : own_getenv) &&
-	       identity_socket_path(in_root, sizeof in_root, dir, g->name, 0) && snprintf(path, cap, "%s%s", root, in_root) < (int)cap;
+	       identity_socket_path(in_root, sizeof in_root, dir, g->name, 0) &&
+	       snprintf(path, cap, "%s%s", root, in_root) < (int)cap;
 }
 
 /* ---- opening ---- */
 
 static int open_one(struct groups *g, const char *path, bool is_for_change)
 {
-	struct region r = { 0 };
+	struct region r = {0};
 	int err = region_open(&r, path, false);
 	if ((err == -EPERM || err == -EACCES || err == -EROFS) && !is_for_change)
 		err = region_open(&r, path, true);
@@ -201,7 +193,9 @@ static int open_dir(struct groups *g, const char *dir, const char *suffix, bool 
 		int err = strlen(path) < 256 ? open_one(g, path, is_for_change) : -ENAMETOOLONG;
 		if (err && err != -ENOENT)
 			fprintf(stderr, "resil: %s is passed over: %s\n", path,
-				err == -EPROTO ? "not a region of this version" : err == -EPERM ? "not yours" : strerror(-err));
+				err == -EPROTO	? "not a region of this version"
+				: err == -EPERM ? "not yours"
+						: strerror(-err));
 	}
 	closedir(d);
 	return 0;
@@ -229,7 +223,8 @@ static bool is_elsewhere(pid_t pid)
 {
 	char path[64], here[64] = "", there[64] = "";
 	snprintf(path, sizeof path, "/proc/%d/ns/pid", (int)pid);
-	return readlink("/proc/self/ns/pid", here, sizeof here - 1) <= 0 || readlink(path, there, sizeof there - 1) <= 0 || strcmp(here, there) != 0;
+	return readlink("/proc/self/ns/pid", here, sizeof here - 1) <= 0 ||
+	       readlink(path, there, sizeof there - 1) <= 0 || strcmp(here, there) != 0;
 }
 
 static int by_name(const void *a, const void *b)
@@ -239,7 +234,7 @@ static int by_name(const void *a, const void *b)
 
 static int lacks_group(const char *dir, const char *suffix, const char *wanted)
 {
-	struct groups all = { 0 };
+	struct groups all = {0};
 	open_dir(&all, dir, suffix, false);
 	fprintf(stderr, "resil: there is no group '%s'", wanted);
 	for (size_t i = 0; i < all.n; i++)
@@ -272,7 +267,8 @@ int groups_open(struct groups *g, const struct options *o, bool is_for_change)
 		if (err == -ENOENT)
 			return lacks_group(dir, suffix, o->group);
 		if (err) {
-			fprintf(stderr, "resil: %s: %s\n", path, err == -EPROTO ? "not a region of this version" : strerror(-err));
+			fprintf(stderr, "resil: %s: %s\n", path,
+				err == -EPROTO ? "not a region of this version" : strerror(-err));
 			return err == -EPERM || err == -EACCES ? EXIT_DENIED : EXIT_FAILED;
 		}
 	} else {
@@ -359,7 +355,8 @@ int groups_lack(const struct groups *g, const char *destination)
 {
 	char words_at[2048];
 	if (g->n == 0) {
-		fprintf(stderr, "resil: no destination '%s': no guarded program has made a connection yet\n", destination);
+		fprintf(stderr, "resil: no destination '%s': no guarded program has made a connection yet\n",
+			destination);
 		return EXIT_ABSENT;
 	}
 	for (size_t i = 0; i < g->n; i++) {

@@ -14,7 +14,8 @@ static int run_help(const struct verb *verb, int argc, char **argv)
 		return EXIT_DONE;
 	}
 	const struct verb *v;
-	printf("resil guards the connections of unmodified programs: circuit breakers and time limits by LD_PRELOAD.\n\n"
+	printf("resil guards the connections of unmodified programs: circuit breakers and time limits by "
+	       "LD_PRELOAD.\n\n"
 	       "Usage: resil VERB [OPTIONS]\n\n");
 	for (size_t i = 0; (v = verb_at(i)) != NULL; i++)
 		printf("  %-9s %s\n", v->name, v->summary);
@@ -24,7 +25,9 @@ static int run_help(const struct verb *verb, int argc, char **argv)
 }
 
 const struct verb verb_help = {
-	.name = "help", .arguments = "[VERB]", .summary = "this, or what a verb does",
+	.name = "help",
+	.arguments = "[VERB]",
+	.summary = "this, or what a verb does",
 	.help = "Lists the verbs, or tells about one: usage, options, an example, exit codes.\n\n"
 		"Example:\n  resil help force\n\nExit codes: 0 done, 2 no such verb.\n",
 	.run = run_help,
@@ -32,8 +35,8 @@ const struct verb verb_help = {
 
 static int run_version(const struct verb *verb, int argc, char **argv)
 {
-	static const struct option longs[] = { OPTIONS_LONG, { 0 } };
-	struct options o = { 0 };
+	static const struct option longs[] = {OPTIONS_LONG, {0}};
+	struct options o = {0};
 	int option;
 	while ((option = getopt_long(argc, argv, "jh", longs, NULL)) != -1) {
 		int code = options_take(verb, &o, option);
@@ -48,7 +51,9 @@ static int run_version(const struct verb *verb, int argc, char **argv)
 }
 
 const struct verb verb_version = {
-	.name = "version", .arguments = "[--json]", .summary = "the version",
+	.name = "version",
+	.arguments = "[--json]",
+	.summary = "the version",
 	.help = "Prints the version; with --json also the layout of the shared state that this command reads.\n\n"
 		"Example:\n  resil version\n\nExit codes: 0 done, 2 wrong usage.\n",
 	.run = run_version,

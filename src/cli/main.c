@@ -7,8 +7,21 @@
 #include "control/nearby.h"
 
 static const struct verb *const verbs[] = {
-	&verb_run,   &verb_status, &verb_events, &verb_which,   &verb_check,   &verb_doctor,  &verb_force, &verb_reset,
-	&verb_off,   &verb_on,     &verb_reload, &verb_members, &verb_metrics, &verb_version, &verb_help,
+	&verb_run,
+	&verb_status,
+	&verb_events,
+	&verb_which,
+	&verb_check,
+	&verb_doctor,
+	&verb_force,
+	&verb_reset,
+	&verb_off,
+	&verb_on,
+	&verb_reload,
+	&verb_members,
+	&verb_metrics,
+	&verb_version,
+	&verb_help,
 };
 
 const struct verb *verb_at(size_t i)

@@ -1,4 +1,5 @@
-/* resil off, resil on: the bypass. A flag in each region's header, seen at the next call, and marker files for groups begun later. */
+/* resil off, resil on: the bypass. A flag in each region's header, seen at the next call, and marker files for groups
+ * begun later. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -31,7 +32,8 @@ static int set_marker(const char *path, bool is_off)
 	return 0;
 }
 
-/* Every user's shim must be able to look for the marker; the directory is 0700 otherwise, as root's runtime directory. */
+/* Every user's shim must be able to look for the marker; the directory is 0700 otherwise, as root's runtime directory.
+ */
 static int set_host_marker(bool is_off)
 {
 	if (is_off && mkdir(HOST_DIR, 0711) != 0 && errno != EEXIST)
@@ -50,7 +52,8 @@ static int set_user_marker(const struct options *o, bool is_off)
 	int code = groups_place(o, dir, suffix);
 	if (code)
 		return code;
-	/* Another process's directory is there, or it has no groups yet; making it through /proc would be made for the wrong owner. */
+	/* Another process's directory is there, or it has no groups yet; making it through /proc would be made for the
+	 * wrong owner. */
 	int err = is_off && o->pid == 0 ? identity_make_dir(dir) : 0;
 	if (err) {
 		errno = -err;
@@ -88,8 +91,8 @@ static int set_flags(const struct options *o, bool is_off)
 
 static int run_switch(const struct verb *verb, int argc, char **argv, bool is_off)
 {
-	static const struct option longs[] = { OPTIONS_LONG, { "host", no_argument, NULL, 'H' }, { 0 } };
-	struct options o = { 0 };
+	static const struct option longs[] = {OPTIONS_LONG, {"host", no_argument, NULL, 'H'}, {0}};
+	struct options o = {0};
 	bool is_host = false;
 	int option;
 
@@ -116,8 +119,14 @@ static int run_switch(const struct verb *verb, int argc, char **argv, bool is_of
 		return code;
 	code = set_flags(&o, is_off);
 	if (code == 0 && !o.group && !o.is_json)
-		fprintf(stderr, "resil: %s%s\n", is_host ? "every program on this machine" : o.all_users ? "the groups of every user" : "every group of yours, those to come as well,",
-			is_off ? is_host ? " passes everything through; 'resil on --host' undoes it" : " is off; 'resil on' undoes it" : is_host ? " is guarded again" : " is on again");
+		fprintf(stderr, "resil: %s%s\n",
+			is_host	      ? "every program on this machine"
+			: o.all_users ? "the groups of every user"
+				      : "every group of yours, those to come as well,",
+			is_off	  ? is_host ? " passes everything through; 'resil on --host' undoes it"
+					    : " is off; 'resil on' undoes it"
+			: is_host ? " is guarded again"
+				  : " is on again");
 	return code;
 }
 
@@ -132,17 +141,24 @@ static int run_on(const struct verb *verb, int argc, char **argv)
 }
 
 const struct verb verb_off = {
-	.name = "off", .arguments = "[-g GROUP] [-p PID] [--host] [--json]", .summary = "bypass: everything passes unguarded, seen at the next call",
-	.help = "Without options: all groups of this user, those to come as well (a marker file in the state directory).\n\n"
+	.name = "off",
+	.arguments = "[-g GROUP] [-p PID] [--host] [--json]",
+	.summary = "bypass: everything passes unguarded, seen at the next call",
+	.help = "Without options: all groups of this user, those to come as well (a marker file in the state "
+		"directory).\n\n"
 		"Options:\n" OPTIONS_HELP "      --host          everything on this machine (root; " HOST_MARKER ")\n\n"
-		"Example:\n  resil off -g curl\n\nExit codes: 0 done, 2 wrong usage, 3 no such group, 4 not permitted.\n",
+		"Example:\n  resil off -g curl\n\nExit codes: 0 done, 2 wrong usage, 3 no such group, 4 not "
+		"permitted.\n",
 	.run = run_off,
 };
 
 const struct verb verb_on = {
-	.name = "on", .arguments = "[-g GROUP] [-p PID] [--host] [--json]", .summary = "ends the bypass",
+	.name = "on",
+	.arguments = "[-g GROUP] [-p PID] [--host] [--json]",
+	.summary = "ends the bypass",
 	.help = "Undoes 'resil off' with the same options.\n\n"
 		"Options:\n" OPTIONS_HELP "      --host          everything on this machine (root)\n\n"
-		"Example:\n  resil on -g curl\n\nExit codes: 0 done, 2 wrong usage, 3 no such group, 4 not permitted.\n",
+		"Example:\n  resil on -g curl\n\nExit codes: 0 done, 2 wrong usage, 3 no such group, 4 not "
+		"permitted.\n",
 	.run = run_on,
 };

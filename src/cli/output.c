@@ -73,8 +73,8 @@ static void print_cell(const struct table *t, size_t column, const char *cell, s
 	size_t pad = width > strlen(cell) ? width - strlen(cell) : 0;
 	bool is_state = is_coloured && (int)column == t->state_column;
 
-	printf("%*s%s%s%s%*s", is_right ? (int)pad : 0, "", is_state ? colour_of(cell) : "", cell, is_state ? "\033[0m" : "",
-		is_right || is_last ? 0 : (int)pad, "");
+	printf("%*s%s%s%s%*s", is_right ? (int)pad : 0, "", is_state ? colour_of(cell) : "", cell,
+		is_state ? "\033[0m" : "", is_right || is_last ? 0 : (int)pad, "");
 	fputs(is_last ? "\n" : "  ", stdout);
 }
 
@@ -144,7 +144,7 @@ void us_text(char *to, size_t cap, uint64_t us, bool is_known)
 void print_rendered(void (*fn)(struct text *t, const void *ctx), const void *ctx)
 {
 	for (size_t cap = 1u << 16;; cap *= 2) {
-		struct text t = { .at = must(malloc(cap)), .cap = cap };
+		struct text t = {.at = must(malloc(cap)), .cap = cap};
 		t.at[0] = '\0';
 		fn(&t, ctx);
 		if (!t.is_cut)

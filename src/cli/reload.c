@@ -10,12 +10,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-
 /* Paths longer than sun_path (through /proc/PID/root) go by way of their directory's descriptor. */
 static int connect_to(const char *path)
 {
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	struct timeval patience = { .tv_sec = 10 };
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	struct timeval patience = {.tv_sec = 10};
 	int at = -1;
 	if (!text_copy(sa.sun_path, sizeof sa.sun_path, path)) {
 		char dir[256];
@@ -76,7 +75,8 @@ int socket_request(const char *path, const char *method, const char *target, cha
 	int fd = connect_to(path);
 	if (fd < 0)
 		return fd;
-	int n = snprintf(request, sizeof request, "%s %s HTTP/1.1\r\nHost: resil\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", method, target);
+	int n = snprintf(request, sizeof request,
+		"%s %s HTTP/1.1\r\nHost: resil\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", method, target);
 	if (send(fd, request, (size_t)n, MSG_NOSIGNAL) != n) {
 		close(fd);
 		return -EIO;
@@ -94,7 +94,8 @@ int socket_request(const char *path, const char *method, const char *target, cha
 	return status;
 }
 
-/* Prints the strings of the answer's "errors", as the member wrote them (text.h's JSON: backslash, quote and \u00XX are all that is escaped). */
+/* Prints the strings of the answer's "errors", as the member wrote them (text.h's JSON: backslash, quote and \u00XX are
+ * all that is escaped). */
 static void print_errors(const char *body)
 {
 	const char *p = strstr(body, "\"errors\":[");
@@ -139,7 +140,8 @@ static int reload_group(const struct options *o, const struct group *g)
 
 	size_t members = living(g);
 	if (members == 0) {
-		fprintf(stderr, "resil: no process of %s is alive; new ones read the configuration when they start\n", g->name);
+		fprintf(stderr, "resil: no process of %s is alive; new ones read the configuration when they start\n",
+			g->name);
 		return EXIT_DONE;
 	}
 	if (groups_socket(o, g, path, sizeof path))
@@ -150,9 +152,12 @@ static int reload_group(const struct options *o, const struct group *g)
 		fprintf(stderr, "resil: group %s keeps its configuration:\n", g->name);
 		print_errors(body);
 	} else {
-		/* No socket (control = off, or nobody has taken it yet): the region tells the members too, only not what came of it. */
+		/* No socket (control = off, or nobody has taken it yet): the region tells the members too, only not
+		 * what came of it. */
 		atomic_fetch_add(&g->region.header->reload_seq, 1);
-		fprintf(stderr, "resil: nobody answers for group %s; its %zu processes read the configuration at their next call ('resil events -g %s' tells how it went)\n",
+		fprintf(stderr,
+			"resil: nobody answers for group %s; its %zu processes read the configuration at their next "
+			"call ('resil events -g %s' tells how it went)\n",
 			g->name, members, g->name);
 	}
 	free(body);
@@ -161,8 +166,8 @@ static int reload_group(const struct options *o, const struct group *g)
 
 static int run_reload(const struct verb *verb, int argc, char **argv)
 {
-	static const struct option longs[] = { OPTIONS_LONG, { 0 } };
-	struct options o = { 0 };
+	static const struct option longs[] = {OPTIONS_LONG, {0}};
+	struct options o = {0};
 	struct groups g;
 	int option;
 
@@ -189,10 +194,15 @@ static int run_reload(const struct verb *verb, int argc, char **argv)
 }
 
 const struct verb verb_reload = {
-	.name = "reload", .arguments = "[-g GROUP] [-p PID]", .summary = "lets running programs read the configuration again",
-	.help = "All or nothing: a configuration with a fault is refused, its faults are shown, and the one before stays in force.\n"
+	.name = "reload",
+	.arguments = "[-g GROUP] [-p PID]",
+	.summary = "lets running programs read the configuration again",
+	.help = "All or nothing: a configuration with a fault is refused, its faults are shown, and the one before "
+		"stays in force.\n"
 		"Circuits keep their state.\n\n"
-		"Options:\n  -g, --group GROUP   this group only (default: all of yours)\n  -p, --pid PID       as that process sees it\n\n"
-		"Example:\n  resil check && resil reload\n\nExit codes: 0 done, 1 refused, 2 wrong usage, 3 no such group, 4 not permitted.\n",
+		"Options:\n  -g, --group GROUP   this group only (default: all of yours)\n  -p, --pid PID       as "
+		"that process sees it\n\n"
+		"Example:\n  resil check && resil reload\n\nExit codes: 0 done, 1 refused, 2 wrong usage, 3 no such "
+		"group, 4 not permitted.\n",
 	.run = run_reload,
 };

@@ -20,14 +20,16 @@ bool shim_find(char *to, size_t cap)
 	if (n > 0) {
 		self[n] = '\0';
 		char *slash = strrchr(self, '/');
-		if (slash && snprintf(to, cap, "%.*s/" SHIM_NAME, (int)(slash - self), self) < (int)cap && access(to, R_OK) == 0)
+		if (slash && snprintf(to, cap, "%.*s/" SHIM_NAME, (int)(slash - self), self) < (int)cap &&
+			access(to, R_OK) == 0)
 			return true;
 	}
 	snprintf(to, cap, "%s/lib/" SHIM_NAME, RESIL_PREFIX);
 	if (access(to, R_OK) == 0)
 		return true;
 	if (n > 0)
-		snprintf(to, cap, "%.*s/" SHIM_NAME " or %s/lib/" SHIM_NAME, (int)(strrchr(self, '/') - self), self, RESIL_PREFIX);
+		snprintf(to, cap, "%.*s/" SHIM_NAME " or %s/lib/" SHIM_NAME, (int)(strrchr(self, '/') - self), self,
+			RESIL_PREFIX);
 	return false;
 }
 
@@ -51,7 +53,7 @@ static bool preload(const char *shim)
 	char *list = malloc(cap);
 	if (!list)
 		return false;
-	struct text t = { .at = list, .cap = cap };
+	struct text t = {.at = list, .cap = cap};
 	text_str(&t, shim);
 	for (const char *p = old; p && *p;) {
 		size_t n = strcspn(p, ": \t\n");
@@ -102,16 +104,19 @@ static int wrong(const struct verb *verb, const char *what, const char *value)
 static int read_options(const struct verb *verb, int argc, char **argv, struct plan *p)
 {
 	static const struct option longs[] = {
-		{ "config", required_argument, NULL, 'c' }, { "group", required_argument, NULL, 'g' }, { "set", required_argument, NULL, 's' },
-		{ "require", no_argument, NULL, 'r' }, { "verbose", no_argument, NULL, 'v' }, { "help", no_argument, NULL, 'h' }, { 0 },
+		{"config", required_argument, NULL, 'c'},
+		{"group", required_argument, NULL, 'g'},
+		{"set", required_argument, NULL, 's'},
+		{"require", no_argument, NULL, 'r'},
+		{"verbose", no_argument, NULL, 'v'},
+		{"help", no_argument, NULL, 'h'},
+		{0},
 	};
 	int option;
 
 	while ((option = getopt_long(argc, argv, "+c:g:s:vh", longs, NULL)) != -1) {
 		switch (option) {
-		case 'c':
-			p->config = optarg;
-			break;
+		case 'c': p->config = optarg; break;
 		case 'g':
 			if (!optarg[0])
 				return wrong(verb, "%s", "a group has a name");
@@ -123,18 +128,10 @@ static int read_options(const struct verb *verb, int argc, char **argv, struct p
 			if (!add_setting(p, optarg))
 				return RUN_FAILED;
 			break;
-		case 'r':
-			p->is_required = true;
-			break;
-		case 'v':
-			p->is_verbose = true;
-			break;
-		case 'h':
-			verb_print_help(verb, stdout);
-			return EXIT_DONE;
-		default:
-			fprintf(stderr, "Try 'resil help run'.\n");
-			return RUN_FAILED;
+		case 'r': p->is_required = true; break;
+		case 'v': p->is_verbose = true; break;
+		case 'h': verb_print_help(verb, stdout); return EXIT_DONE;
+		default: fprintf(stderr, "Try 'resil help run'.\n"); return RUN_FAILED;
 		}
 	}
 	return optind < argc ? -1 : wrong(verb, "%s", "a program to run is due");
@@ -161,17 +158,10 @@ static int check_program(const struct plan *p, const char *command)
 	static struct binary b;
 	binary_look(&b, command);
 	switch (b.reach) {
-	case BINARY_REACHED:
-		return -1;
-	case BINARY_UNREACHED:
-		fprintf(stderr, "resil run: %s\n", b.why);
-		return p->is_required ? RUN_CANNOT : -1;
-	case BINARY_ABSENT:
-		fprintf(stderr, "resil run: %s\n", b.why);
-		return RUN_ABSENT;
-	default:
-		fprintf(stderr, "resil run: %s\n", b.why);
-		return RUN_CANNOT;
+	case BINARY_REACHED: return -1;
+	case BINARY_UNREACHED: fprintf(stderr, "resil run: %s\n", b.why); return p->is_required ? RUN_CANNOT : -1;
+	case BINARY_ABSENT: fprintf(stderr, "resil run: %s\n", b.why); return RUN_ABSENT;
+	default: fprintf(stderr, "resil run: %s\n", b.why); return RUN_CANNOT;
 	}
 }
 
@@ -194,7 +184,7 @@ static bool set_environment(const struct plan *p)
 static int run_run(const struct verb *verb, int argc, char **argv)
 {
 	char shim[PATH_MAX];
-	struct plan p = { 0 };
+	struct plan p = {0};
 
 	int code = read_options(verb, argc, argv, &p);
 	if (code >= 0)
@@ -220,17 +210,21 @@ static int run_run(const struct verb *verb, int argc, char **argv)
 }
 
 const struct verb verb_run = {
-	.name = "run", .arguments = "[-c FILE] [-g GROUP] [-s KEY=VALUE]... [--require] [-v] [--] PROGRAM [ARGUMENT]...",
+	.name = "run",
+	.arguments = "[-c FILE] [-g GROUP] [-s KEY=VALUE]... [--require] [-v] [--] PROGRAM [ARGUMENT]...",
 	.summary = "runs a program under the shim",
-	.help = "Checks the configuration and whether the shim can reach the program, then becomes the program, with LD_PRELOAD set.\n\n"
+	.help = "Checks the configuration and whether the shim can reach the program, then becomes the program, with "
+		"LD_PRELOAD set.\n\n"
 		"Options:\n"
 		"  -c, --config FILE    this configuration (RESIL_CONF)\n"
-		"  -g, --group GROUP    shares its circuits with this group (RESIL_GROUP; default: by the program's name)\n"
+		"  -g, --group GROUP    shares its circuits with this group (RESIL_GROUP; default: by the program's "
+		"name)\n"
 		"  -s, --set KEY=VALUE  overrides a value of [defaults] (RESIL_SET); may repeat\n"
 		"      --require        does not start a program that the shim cannot reach (126)\n"
 		"  -v, --verbose        the shim logs to stderr (RESIL_LOG=stderr)\n\n"
 		"Example:\n  resil run -s connect_timeout=300ms curl http://api.internal/\n\n"
-		"Exit codes: the program's own; 125 resil failed or the configuration has faults, 126 the program cannot be run,\n"
+		"Exit codes: the program's own; 125 resil failed or the configuration has faults, 126 the program "
+		"cannot be run,\n"
 		"127 it is not found.\n",
 	.run = run_run,
 };

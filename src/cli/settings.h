@@ -7,8 +7,8 @@
 struct settings {
 	struct config *config;
 	int faults;
-	char path[4096];         /* "" when none is read */
-	char *errors;            /* lines */
+	char path[4096]; /* "" when none is read */
+	char *errors;	 /* lines */
 	bool is_cut;
 };
 /* file: -c, null: the contract's places. set: null: RESIL_SET is not looked at. False: no memory. */

@@ -31,18 +31,20 @@ static void status_row(struct table *t, const char *group, const struct circuit_
 		snprintf(retry, sizeof retry, "due");
 	snprintf(calls, sizeof calls, "%llu", (unsigned long long)render_total_calls(v));
 	if (v->recent_calls)
-		snprintf(rate, sizeof rate, "%u.%02u%%", render_rate_hundredths(v) / 100, render_rate_hundredths(v) % 100);
+		snprintf(rate, sizeof rate, "%u.%02u%%", render_rate_hundredths(v) / 100,
+			render_rate_hundredths(v) % 100);
 	us_text(p50, sizeof p50, v->p50_us, has_latency);
 	us_text(p99, sizeof p99, v->p99_us, has_latency);
 	snprintf(in_flight, sizeof in_flight, "%u", v->in_flight);
 	snprintf(rejected, sizeof rejected, "%llu", (unsigned long long)v->rejected);
-	const char *cells[] = { group, v->name, state, retry, calls, rate, p50, p99, in_flight, rejected };
+	const char *cells[] = {group, v->name, state, retry, calls, rate, p50, p99, in_flight, rejected};
 	table_row(t, group ? cells : cells + 1);
 }
 
 static void status_table(struct status *s, const struct groups *g, int64_t now_ns)
 {
-	static const char *const headers[] = { "GROUP", "DEST", "STATE", "RETRY", "CALLS", "ERR%", "P50", "P99", "INFLIGHT", "REJECTED" };
+	static const char *const headers[] = {
+		"GROUP", "DEST", "STATE", "RETRY", "CALLS", "ERR%", "P50", "P99", "INFLIGHT", "REJECTED"};
 	bool has_groups = g->n > 1;
 	struct table *t = has_groups ? table_new(headers, 10) : table_new(headers + 1, 9);
 	struct circuit_view v;
@@ -100,8 +102,8 @@ static void status_json(struct status *s, const struct groups *g, int64_t now_ns
 
 static int run_status(const struct verb *verb, int argc, char **argv)
 {
-	static const struct option longs[] = { OPTIONS_LONG, { "exit-code", no_argument, NULL, 'x' }, { 0 } };
-	struct status s = { 0 };
+	static const struct option longs[] = {OPTIONS_LONG, {"exit-code", no_argument, NULL, 'x'}, {0}};
+	struct status s = {0};
 	struct groups g;
 	int option;
 
@@ -124,7 +126,9 @@ static int run_status(const struct verb *verb, int argc, char **argv)
 	(s.o.is_json ? status_json : status_table)(&s, &g, clock_now_ns());
 	for (size_t i = 0; i < g.n; i++)
 		if (atomic_load(&g.at[i].region.header->is_off))
-			fprintf(stderr, "resil: group %s is off: its calls pass unguarded; 'resil on -g %s' undoes it\n", g.at[i].name, g.at[i].name);
+			fprintf(stderr,
+				"resil: group %s is off: its calls pass unguarded; 'resil on -g %s' undoes it\n",
+				g.at[i].name, g.at[i].name);
 	if (s.shown == 0 && s.destination)
 		code = groups_lack(&g, s.destination);
 	else if (s.shown == 0 && !s.o.is_json)
@@ -136,9 +140,11 @@ static int run_status(const struct verb *verb, int argc, char **argv)
 }
 
 const struct verb verb_status = {
-	.name = "status", .arguments = "[DEST] [-g GROUP] [-p PID] [--all-users] [--json] [--exit-code]",
+	.name = "status",
+	.arguments = "[DEST] [-g GROUP] [-p PID] [--all-users] [--json] [--exit-code]",
 	.summary = "one row a destination: state, calls, errors, latency",
-	.help = "Shows each destination's circuit. It reads the shared state itself: no guarded process need be alive.\n"
+	.help = "Shows each destination's circuit. It reads the shared state itself: no guarded process need be "
+		"alive.\n"
 		"RETRY is the time to the next probe; ERR% counts the last 100 calls; P50 and P99 are latencies.\n\n"
 		"Options:\n" OPTIONS_HELP
 		"      --exit-code     0 when all circuits are closed, 1 when some are not, 3 when nothing is there\n\n"
@@ -161,7 +167,7 @@ static void members_group_json(struct text *t, const void *ctx)
 
 static void members_table(const struct groups *g)
 {
-	static const char *const headers[] = { "GROUP", "PID", "EXE", "SINCE", "CONNECTIONS", "SERVES" };
+	static const char *const headers[] = {"GROUP", "PID", "EXE", "SINCE", "CONNECTIONS", "SERVES"};
 	struct table *t = g->n > 1 ? table_new(headers, 6) : table_new(headers + 1, 5);
 	int64_t now_ns = clock_now_ns();
 	size_t shown = 0;
@@ -179,7 +185,7 @@ static void members_table(const struct groups *g)
 			memcpy(exe, r->members[m].exe, 32);
 			snprintf(pid, sizeof pid, "%d", (int)member_pid(id));
 			snprintf(connections, sizeof connections, "%u", atomic_load(&r->members[m].connections));
-			const char *cells[] = { g->at[i].name, pid, exe, since, connections, id == owner ? "yes" : "-" };
+			const char *cells[] = {g->at[i].name, pid, exe, since, connections, id == owner ? "yes" : "-"};
 			table_row(t, g->n > 1 ? cells : cells + 1);
 			shown++;
 		}
@@ -192,7 +198,7 @@ static void members_table(const struct groups *g)
 /* Options alone, and the groups they ask for. -1: go on. */
 static int open_by_options(const struct verb *verb, int argc, char **argv, struct options *o, struct groups *g)
 {
-	static const struct option longs[] = { OPTIONS_LONG, { 0 } };
+	static const struct option longs[] = {OPTIONS_LONG, {0}};
 	int option;
 	while ((option = getopt_long(argc, argv, OPTIONS_SHORT, longs, NULL)) != -1) {
 		int code = options_take(verb, o, option);
@@ -207,8 +213,8 @@ static int open_by_options(const struct verb *verb, int argc, char **argv, struc
 
 static int run_members(const struct verb *verb, int argc, char **argv)
 {
-	struct options o = { 0 };
-	struct groups g = { 0 };
+	struct options o = {0};
+	struct groups g = {0};
 	int code = open_by_options(verb, argc, argv, &o, &g);
 	if (code >= 0)
 		return code;
@@ -227,8 +233,11 @@ static int run_members(const struct verb *verb, int argc, char **argv)
 }
 
 const struct verb verb_members = {
-	.name = "members", .arguments = "[-g GROUP] [-p PID] [--all-users] [--json]", .summary = "the living processes of each group",
-	.help = "Lists the processes that share a group's circuits, since when, and how many guarded connections each has open.\n"
+	.name = "members",
+	.arguments = "[-g GROUP] [-p PID] [--all-users] [--json]",
+	.summary = "the living processes of each group",
+	.help = "Lists the processes that share a group's circuits, since when, and how many guarded connections each "
+		"has open.\n"
 		"SERVES tells which of them answers on the group's unix socket.\n\n"
 		"Options:\n" OPTIONS_HELP "\nExample:\n  resil members -g curl\n\n"
 		"Exit codes: 0 done, 2 wrong usage, 3 no such group, 4 not permitted.\n",
@@ -250,18 +259,20 @@ static void metrics_text(struct text *t, const void *ctx)
 
 static int run_metrics(const struct verb *verb, int argc, char **argv)
 {
-	struct options o = { 0 };
-	struct groups g = { 0 };
+	struct options o = {0};
+	struct groups g = {0};
 	int code = open_by_options(verb, argc, argv, &o, &g);
 	if (code >= 0)
 		return code;
 	if (o.is_json || o.all_users) {
 		groups_close(&g);
-		return usage_error(verb, "%s", o.is_json ? "metrics are Prometheus text; 'resil status --json' has the same as JSON" :
-							   "users may have groups of one name, whose series would collide; run it once a user");
+		return usage_error(verb, "%s",
+			o.is_json
+				? "metrics are Prometheus text; 'resil status --json' has the same as JSON"
+				: "users may have groups of one name, whose series would collide; run it once a user");
 	}
 	static const struct region *regions[4096];
-	struct metrics_of m = { .regions = regions };
+	struct metrics_of m = {.regions = regions};
 	for (size_t i = 0; i < g.n && m.n < sizeof regions / sizeof regions[0]; i++)
 		regions[m.n++] = &g.at[i].region;
 	groups_freshen(&g);
@@ -271,7 +282,9 @@ static int run_metrics(const struct verb *verb, int argc, char **argv)
 }
 
 const struct verb verb_metrics = {
-	.name = "metrics", .arguments = "[-g GROUP] [-p PID]", .summary = "Prometheus text of all groups",
+	.name = "metrics",
+	.arguments = "[-g GROUP] [-p PID]",
+	.summary = "Prometheus text of all groups",
 	.help = "Prints the metrics of your groups in Prometheus' text format, from the shared state itself.\n\n"
 		"Options:\n  -g, --group GROUP   this group only (default: all of yours)\n"
 		"  -p, --pid PID       as that process sees it\n\n"

@@ -13,8 +13,8 @@
 
 struct place {
 	struct addr addr;
-	char name[256];          /* lower case, no trailing dot; "" for a literal */
-	char shown[300];         /* the destination as the key `origin` has it */
+	char name[256];	 /* lower case, no trailing dot; "" for a literal */
+	char shown[300]; /* the destination as the key `origin` has it */
 	bool is_unresolved;
 };
 
@@ -68,12 +68,13 @@ static const char *read_place(const char *text, struct place *p)
 /* A rule by address can only fit a name that resolves. */
 static void resolve(struct place *p)
 {
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found = NULL;
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
 	uint16_t port = p->addr.port;
 
 	if (p->name[0] == '\0' || p->addr.family != ADDR_INET)
 		return;
-	p->is_unresolved = getaddrinfo(p->name, NULL, &hints, &found) != 0 || !addr_from_sockaddr(&p->addr, found->ai_addr, found->ai_addrlen);
+	p->is_unresolved = getaddrinfo(p->name, NULL, &hints, &found) != 0 ||
+			   !addr_from_sockaddr(&p->addr, found->ai_addr, found->ai_addrlen);
 	p->addr.family = ADDR_INET;
 	p->addr.port = port;
 	if (found)
@@ -82,7 +83,7 @@ static void resolve(struct place *p)
 
 static void breaker_name(char *to, size_t cap, const struct place *p, const struct policy *policy)
 {
-	struct text t = { .at = to, .cap = cap };
+	struct text t = {.at = to, .cap = cap};
 	to[0] = '\0';
 	if (policy->key == POLICY_KEY_SECTION && policy->section[0])
 		text_str(&t, policy->section);
@@ -131,7 +132,7 @@ static void print_values(struct table *t, const struct config *c, const struct p
 		struct text value = TEXT_ON(value_at), origin = TEXT_ON(origin_at);
 		config_value_text(&value, policy, (enum config_key)key);
 		config_origin_text(&origin, c, policy, (enum config_key)key);
-		const char *cells[] = { names[key], value_at, origin_at };
+		const char *cells[] = {names[key], value_at, origin_at};
 		table_row(t, cells);
 	}
 }
@@ -156,18 +157,18 @@ static void rule_origin(char *to, size_t cap, const struct finding *f)
 
 static void print_table(const struct finding *f)
 {
-	static const char *const headers[] = { "WHAT", "VALUE", "ORIGIN" };
+	static const char *const headers[] = {"WHAT", "VALUE", "ORIGIN"};
 	char rule[96], origin[4200];
 	struct table *t = table_new(headers, 3);
 
 	rule_origin(origin, sizeof origin, f);
 	snprintf(rule, sizeof rule, f->policy->section[0] ? "[destination %s]" : "[defaults]%s", f->policy->section);
 	const char *const rows[][3] = {
-		{ "destination", f->place->shown, f->place->is_unresolved ? "does not resolve here" : "-" },
-		{ "rule", rule, origin },
-		{ "pattern", f->pattern[0] ? f->pattern : "-", f->pattern[0] ? origin : "-" },
-		{ "breaker name", f->breaker, "-" },
-		{ "state", f->has_state ? f->seen.state : "not used yet", f->has_state ? f->seen.group : "-" },
+		{"destination", f->place->shown, f->place->is_unresolved ? "does not resolve here" : "-"},
+		{"rule", rule, origin},
+		{"pattern", f->pattern[0] ? f->pattern : "-", f->pattern[0] ? origin : "-"},
+		{"breaker name", f->breaker, "-"},
+		{"state", f->has_state ? f->seen.state : "not used yet", f->has_state ? f->seen.group : "-"},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
 		table_row(t, rows[i]);
@@ -208,9 +209,9 @@ static void json_finding(struct text *t, const void *ctx)
 
 static int show(const struct options *o, const struct settings *s, const struct place *p, const char *exe)
 {
-	struct target target = { .addr = &p->addr, .name = p->name[0] ? p->name : NULL, .exe = exe };
-	struct finding f = { .config = s->config, .place = p, .pattern = "" };
-	struct groups g = { 0 };
+	struct target target = {.addr = &p->addr, .name = p->name[0] ? p->name : NULL, .exe = exe};
+	struct finding f = {.config = s->config, .place = p, .pattern = ""};
+	struct groups g = {0};
 	struct circuit_view v;
 
 	f.policy = config_match(s->config, &target, &f.pattern);
@@ -244,8 +245,9 @@ static int show(const struct options *o, const struct settings *s, const struct 
 
 static int run_which(const struct verb *verb, int argc, char **argv)
 {
-	static const struct option longs[] = { OPTIONS_LONG, { "config", required_argument, NULL, 'c' }, { "exe", required_argument, NULL, 'e' }, { 0 } };
-	struct options o = { 0 };
+	static const struct option longs[] = {
+		OPTIONS_LONG, {"config", required_argument, NULL, 'c'}, {"exe", required_argument, NULL, 'e'}, {0}};
+	struct options o = {0};
 	const char *file = NULL, *exe = "", *wrong;
 	struct settings s;
 	struct place p;
@@ -286,11 +288,17 @@ static int run_which(const struct verb *verb, int argc, char **argv)
 }
 
 const struct verb verb_which = {
-	.name = "which", .arguments = "HOST:PORT [-c FILE] [-e EXE] [-g GROUP] [--json]", .summary = "which rule and values hold for a destination, and where each was set",
-	.help = "Tells which section fits (the first in file order), by which pattern, what its breaker is called, its state where a\n"
-		"group has used it, and each effective value with its origin. HOST:PORT, IP:PORT, [v6]:PORT or unix:/path.\n\n"
-		"Options:\n  -c, --config FILE   this configuration (default: the one a program started here would have)\n"
+	.name = "which",
+	.arguments = "HOST:PORT [-c FILE] [-e EXE] [-g GROUP] [--json]",
+	.summary = "which rule and values hold for a destination, and where each was set",
+	.help = "Tells which section fits (the first in file order), by which pattern, what its breaker is called, its "
+		"state where a\n"
+		"group has used it, and each effective value with its origin. HOST:PORT, IP:PORT, [v6]:PORT or "
+		"unix:/path.\n\n"
+		"Options:\n  -c, --config FILE   this configuration (default: the one a program started here would "
+		"have)\n"
 		"  -e, --exe NAME      as this executable, for rules with exe:NAME\n" OPTIONS_HELP
-		"\nExample:\n  resil which api.internal:443\n\nExit codes: 0 done, 2 wrong usage or configuration, 3 no such group.\n",
+		"\nExample:\n  resil which api.internal:443\n\nExit codes: 0 done, 2 wrong usage or configuration, 3 "
+		"no such group.\n",
 	.run = run_which,
 };

@@ -60,7 +60,8 @@ static bool is_text(const char *at, uint32_t len, const char *wanted)
 static int on_header_value_complete(llhttp_t *parser)
 {
 	struct client *c = of(parser);
-	bool is_expect = is_text(c->field, c->field_len, "expect"), is_known = is_text(c->value, c->value_len, "100-continue");
+	bool is_expect = is_text(c->field, c->field_len, "expect"),
+	     is_known = is_text(c->value, c->value_len, "100-continue");
 	c->field_len = c->value_len = 0;
 	if (!is_expect)
 		return 0;
@@ -169,8 +170,8 @@ bool client_grow(struct client *c)
 		return false;
 	size_t want = c->out ? c->out_cap * 2 : CLIENT_OUT_FIRST;
 	/* NOLINTNEXTLINE(performance-no-int-to-ptr): what mremap returns is an address */
-	void *at = c->out ? (void *)SYS4(SYS_mremap, c->out, c->out_cap, want, MREMAP_MAYMOVE) :
-			    sys_mmap(want, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *at = c->out ? (void *)SYS4(SYS_mremap, c->out, c->out_cap, want, MREMAP_MAYMOVE)
+			  : sys_mmap(want, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (sys_is_error(at))
 		return false;
 	c->out = at;
@@ -181,7 +182,7 @@ bool client_grow(struct client *c)
 static struct text body_text(struct client *c)
 {
 	c->out[CLIENT_HEAD_ROOM] = '\0';
-	return (struct text){ .at = c->out + CLIENT_HEAD_ROOM, .cap = c->out_cap - CLIENT_HEAD_ROOM };
+	return (struct text){.at = c->out + CLIENT_HEAD_ROOM, .cap = c->out_cap - CLIENT_HEAD_ROOM};
 }
 
 /* Writes the head so that it ends where the body begins. */
@@ -190,7 +191,8 @@ static void put_head(struct client *c, int status, const struct answer *a, bool 
 	char head_at[CLIENT_HEAD_ROOM] = "";
 	struct text head = TEXT_ON(head_at);
 
-	text_fmt(&head, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nCache-Control: no-store\r\n", status, routes_status_text(status), a->type);
+	text_fmt(&head, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nCache-Control: no-store\r\n", status,
+		routes_status_text(status), a->type);
 	if (a->allow[0])
 		text_fmt(&head, "Allow: %s\r\n", a->allow);
 	if (!a->follows)
@@ -210,18 +212,12 @@ static void put_head(struct client *c, int status, const struct answer *a, bool 
 static const char *refusal_words(int status)
 {
 	switch (status) {
-	case 403:
-		return "this socket belongs to another user";
-	case 413:
-		return "the request is too long; at most 8 KB with its body";
-	case 417:
-		return "only 100-continue can be expected";
-	case 431:
-		return "the request's head is too long; at most 1 KB of path and 8 KB in all";
-	case 505:
-		return "HTTP/1.0 or HTTP/1.1 is spoken here";
-	default:
-		return "this is not an HTTP/1.1 request";
+	case 403: return "this socket belongs to another user";
+	case 413: return "the request is too long; at most 8 KB with its body";
+	case 417: return "only 100-continue can be expected";
+	case 431: return "the request's head is too long; at most 1 KB of path and 8 KB in all";
+	case 505: return "HTTP/1.0 or HTTP/1.1 is spoken here";
+	default: return "this is not an HTTP/1.1 request";
 	}
 }
 
@@ -243,8 +239,8 @@ static char *split_url(char *url, char **query)
 /* Makes the answer in `out`; false: no memory. */
 static bool answer(struct client *c, const struct control_host *host, int64_t now_ns)
 {
-	struct request q = { .host = host, .region = host->region(), .now_ns = now_ns };
-	struct answer a = { 0 };
+	struct request q = {.host = host, .region = host->region(), .now_ns = now_ns};
+	struct answer a = {0};
 	struct text body;
 	char *query = NULL;
 	int status;
@@ -268,7 +264,7 @@ static bool answer(struct client *c, const struct control_host *host, int64_t no
 	if (c->parser.method == HTTP_CONNECT)
 		c->is_last = true;
 	for (;;) {
-		a = (struct answer){ 0 };
+		a = (struct answer){0};
 		body = body_text(c);
 		a.body = &body;
 		status = routes_answer(&q, &a);
@@ -283,7 +279,7 @@ static bool answer(struct client *c, const struct control_host *host, int64_t no
 	}
 	if (a.follows && !is_head) {
 		c->state = CLIENT_FOLLOWING;
-		c->cursor = (struct render_cursor){ .seq = a.since, .is_patient = true };
+		c->cursor = (struct render_cursor){.seq = a.since, .is_patient = true};
 		c->is_chunked = c->parser.http_minor > 0;
 		c->is_last = c->is_last || !c->is_chunked;
 	}
@@ -384,7 +380,8 @@ static bool send_continue(struct client *c)
 {
 	static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
 	c->wants_continue = false;
-	return ownfd_is_intact(c->fd) && sys_send(c->fd, line, sizeof line - 1, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof line - 1;
+	return ownfd_is_intact(c->fd) &&
+	       sys_send(c->fd, line, sizeof line - 1, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof line - 1;
 }
 
 /* Reads until a request is complete or refused. false: not yet. */

@@ -12,7 +12,8 @@
 #include "core/identity.h"
 #include "core/member.h"
 
-/* Looks, half a second apart, before a living owner without a socket is passed over: it has a second to make it again. */
+/* Looks, half a second apart, before a living owner without a socket is passed over: it has a second to make it again.
+ */
 #define REFUSALS_MAX 3
 
 enum path_state { PATH_DEAD, PATH_LIVES, PATH_UNKNOWN };
@@ -28,7 +29,7 @@ static void path_sockaddr(struct sockaddr_un *sa, const char *path)
 static enum path_state path_look(const char *path, pid_t *pid)
 {
 	struct sockaddr_un sa;
-	struct ucred peer = { 0 };
+	struct ucred peer = {0};
 	socklen_t len = sizeof peer;
 	enum path_state state = PATH_UNKNOWN;
 
@@ -125,14 +126,14 @@ void election_resign(struct region *r)
 
 static bool path_is_ours(const struct election *e)
 {
-	struct stat st = { 0 };
+	struct stat st = {0};
 	return sys_lstat(e->path, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_dev == e->dev && st.st_ino == e->ino;
 }
 
 /* A name beside the path, short, since the path may have all of sun_path's 108 bytes. */
 static bool temporary_name(char *name, size_t cap, const char *dir, unsigned attempt)
 {
-	struct text t = { .at = name, .cap = cap };
+	struct text t = {.at = name, .cap = cap};
 	name[0] = '\0';
 	uint64_t h = hash_mix((uint64_t)clock_now_ns() ^ (uint64_t)sys_getpid() << 40 ^ attempt);
 
@@ -142,13 +143,13 @@ static bool temporary_name(char *name, size_t cap, const char *dir, unsigned att
 	return !t.is_cut;
 }
 
-/* Bound under a temporary name, made 0600 before anyone can connect (the umask is the app's), then moved into place: nobody meets a socket that
- * refuses or is open to others. */
+/* Bound under a temporary name, made 0600 before anyone can connect (the umask is the app's), then moved into place:
+ * nobody meets a socket that refuses or is open to others. */
 static int make_socket(struct election *e)
 {
 	char name[108];
 	struct sockaddr_un sa;
-	struct stat st = { 0 };
+	struct stat st = {0};
 
 	int fd = sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
@@ -198,7 +199,8 @@ int election_socket(struct election *e)
 		ownfd_close(e->listen_fd);
 		e->listen_fd = -1;
 	}
-	/* A listener whose process lives and is not us: leave it. One inherited by a raw fork's child names its dead maker: take over. */
+	/* A listener whose process lives and is not us: leave it. One inherited by a raw fork's child names its dead
+	 * maker: take over. */
 	if (path_look(e->path, &pid) == PATH_LIVES && pid != sys_getpid() && (pid == 0 || sys_kill(pid, 0) != -ESRCH))
 		return -EADDRINUSE;
 	int err = identity_make_dir(e->dir);

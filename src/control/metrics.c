@@ -1,5 +1,6 @@
-/* Prometheus text format 0.0.4, one table row a metric. A family's HELP and TYPE come once and all its series together, over all regions. Only what is
- * counted today is listed: a metric that is always 0 would be taken for health. Called by the socket's thread and by the command. */
+/* Prometheus text format 0.0.4, one table row a metric. A family's HELP and TYPE come once and all its series together,
+ * over all regions. Only what is counted today is listed: a metric that is always 0 would be taken for health. Called
+ * by the socket's thread and by the command. */
 #include "control/render.h"
 
 #include <string.h>
@@ -11,9 +12,22 @@ static const struct {
 	uint64_t us;
 	const char *seconds;
 } buckets[] = {
-	{ 500, "0.0005" },   { 1000, "0.001" },  { 2500, "0.0025" },  { 5000, "0.005" },  { 10000, "0.01" },  { 25000, "0.025" },
-	{ 50000, "0.05" },   { 100000, "0.1" },  { 250000, "0.25" },  { 500000, "0.5" },  { 1000000, "1" },   { 2500000, "2.5" },
-	{ 5000000, "5" },    { 10000000, "10" }, { 30000000, "30" },  { 60000000, "60" },
+	{500, "0.0005"},
+	{1000, "0.001"},
+	{2500, "0.0025"},
+	{5000, "0.005"},
+	{10000, "0.01"},
+	{25000, "0.025"},
+	{50000, "0.05"},
+	{100000, "0.1"},
+	{250000, "0.25"},
+	{500000, "0.5"},
+	{1000000, "1"},
+	{2500000, "2.5"},
+	{5000000, "5"},
+	{10000000, "10"},
+	{30000000, "30"},
+	{60000000, "60"},
 };
 
 struct series {
@@ -99,7 +113,8 @@ static void put_duration(const struct series *s)
 	const struct latency *l = &s->r->destinations[s->index].latency;
 	uint64_t total = latency_total(l), sum_us = atomic_load_explicit(&l->sum_us, memory_order_relaxed), below = 0;
 
-	/* Records arrive while we count: each bucket stays between its neighbours, and +Inf equals _count, as the format asks. */
+	/* Records arrive while we count: each bucket stays between its neighbours, and +Inf equals _count, as the
+	 * format asks. */
 	for (size_t i = 0; i < sizeof buckets / sizeof buckets[0]; i++) {
 		uint64_t n = latency_count_until(l, buckets[i].us);
 		below = n < below ? below : n > total ? total : n;
@@ -130,7 +145,8 @@ static void put_transitions(const struct series *s)
 			if (from == to)
 				continue;
 			series_head(s, "");
-			text_fmt(s->t, ",from=\"%s\",to=\"%s\"", breaker_state_name((enum breaker_state)from), breaker_state_name((enum breaker_state)to));
+			text_fmt(s->t, ",from=\"%s\",to=\"%s\"", breaker_state_name((enum breaker_state)from),
+				breaker_state_name((enum breaker_state)to));
 			series_value(s, s->v->transitions[from][to]);
 		}
 	}
@@ -138,7 +154,7 @@ static void put_transitions(const struct series *s)
 
 static void put_probes(const struct series *s)
 {
-	static const char *const results[5] = { "success", "failure", "neutral", "expired", "owner_died" };
+	static const char *const results[5] = {"success", "failure", "neutral", "expired", "owner_died"};
 	for (int i = 0; i < 5; i++)
 		labelled(s, "result", results[i], s->v->probe_results[i]);
 }
@@ -157,16 +173,18 @@ static const struct {
 	const char *name, *type, *help;
 	void (*put)(const struct series *s);
 } families[] = {
-	{ "resil_circuit_state", "gauge", "State of the circuit: 0 closed, 1 half-open, 2 open.", put_state },
-	{ "resil_circuit_mode", "gauge", "Mode of the circuit: 0 auto, 1 forced open, 2 forced closed, 3 observe.", put_mode },
-	{ "resil_calls_total", "counter", "Calls by outcome.", put_calls },
-	{ "resil_failures_total", "counter", "Failed calls by kind.", put_failures },
-	{ "resil_call_duration_seconds", "histogram", "Duration of calls that were let through.", put_duration },
-	{ "resil_in_flight", "gauge", "Calls in flight.", put_in_flight },
-	{ "resil_circuit_transitions_total", "counter", "State changes of the circuit.", put_transitions },
-	{ "resil_probes_total", "counter", "Half-open probes by result.", put_probes },
-	{ "resil_stale_results_total", "counter", "Verdicts of calls begun before the last state change: they changed nothing.", put_stale },
-	{ "resil_deadline_exceeded_total", "counter", "Limits that ran out, by phase of the call.", put_deadlines },
+	{"resil_circuit_state", "gauge", "State of the circuit: 0 closed, 1 half-open, 2 open.", put_state},
+	{"resil_circuit_mode", "gauge", "Mode of the circuit: 0 auto, 1 forced open, 2 forced closed, 3 observe.",
+		put_mode},
+	{"resil_calls_total", "counter", "Calls by outcome.", put_calls},
+	{"resil_failures_total", "counter", "Failed calls by kind.", put_failures},
+	{"resil_call_duration_seconds", "histogram", "Duration of calls that were let through.", put_duration},
+	{"resil_in_flight", "gauge", "Calls in flight.", put_in_flight},
+	{"resil_circuit_transitions_total", "counter", "State changes of the circuit.", put_transitions},
+	{"resil_probes_total", "counter", "Half-open probes by result.", put_probes},
+	{"resil_stale_results_total", "counter",
+		"Verdicts of calls begun before the last state change: they changed nothing.", put_stale},
+	{"resil_deadline_exceeded_total", "counter", "Limits that ran out, by phase of the call.", put_deadlines},
 };
 
 static void family_head(struct text *t, const char *name, const char *type, const char *help)
@@ -184,7 +202,8 @@ void render_metrics(struct text *t, const struct region *const *regions, unsigne
 			const struct region *r = regions[g];
 			for (int i = registry_next(r, 0); i >= 0; i = registry_next(r, (uint32_t)i + 1)) {
 				circuit_view(r, (uint32_t)i, now_ns, &v);
-				struct series s = { .t = t, .metric = families[f].name, .r = r, .index = (uint32_t)i, .v = &v };
+				struct series s = {
+					.t = t, .metric = families[f].name, .r = r, .index = (uint32_t)i, .v = &v};
 				families[f].put(&s);
 			}
 		}

@@ -1,4 +1,5 @@
-/* "did you mean": how near two names are, and which of the known ones are near a wanted one. Used by the socket's 404 and by the command. Pure. */
+/* "did you mean": how near two names are, and which of the known ones are near a wanted one. Used by the socket's 404
+ * and by the command. Pure. */
 #ifndef RESIL_CONTROL_NEARBY_H
 #define RESIL_CONTROL_NEARBY_H
 

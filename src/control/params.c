@@ -17,7 +17,8 @@ bool params_decode(char *to, size_t cap, const char *from, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		char c = from[i];
 		if (c == '%') {
-			int high = n - i > 2 ? hex_digit(from[i + 1]) : -1, low = n - i > 2 ? hex_digit(from[i + 2]) : -1;
+			int high = n - i > 2 ? hex_digit(from[i + 1]) : -1,
+			    low = n - i > 2 ? hex_digit(from[i + 2]) : -1;
 			if (high < 0 || low < 0)
 				return false;
 			c = (char)(high << 4 | low);
@@ -69,7 +70,8 @@ bool params_duration(const char *s, int64_t *ns)
 	static const struct {
 		const char *unit;
 		int64_t ns;
-	} units[] = { { "us", 1000 }, { "ms", 1000000 }, { "s", 1000000000 }, { "m", 60000000000 }, { "h", 3600000000000 }, { "d", 86400000000000 } };
+	} units[] = {{"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {"m", 60000000000}, {"h", 3600000000000},
+		{"d", 86400000000000}};
 	const int64_t longest = 3155760000000000000; /* a hundred years */
 	int64_t whole = 0, part = 0, scale = 1;
 	const char *start = s;

@@ -1,5 +1,5 @@
-/* Small values as people write them: percent-encoded names, query parameters, numbers, durations. Used by the socket's routes and by the command.
- * Pure; no allocation, no locale. */
+/* Small values as people write them: percent-encoded names, query parameters, numbers, durations. Used by the socket's
+ * routes and by the command. Pure; no allocation, no locale. */
 #ifndef RESIL_CONTROL_PARAMS_H
 #define RESIL_CONTROL_PARAMS_H
 

@@ -1,11 +1,13 @@
-/* Destinations and health as JSON (CONTRACT 6). Called by the socket's thread and by the command; reads the region with bounds of its own (E10). */
+/* Destinations and health as JSON (CONTRACT 6). Called by the socket's thread and by the command; reads the region with
+ * bounds of its own (E10). */
 #include "control/render.h"
 
 #include <string.h>
 
 #include "core/registry.h"
 
-/* The rate of the default `sliding_window` is for display only; below this it would mislead (CONTRACT 3, minimum_calls). */
+/* The rate of the default `sliding_window` is for display only; below this it would mislead (CONTRACT 3,
+ * minimum_calls). */
 #define RATE_MINIMUM_CALLS 20
 
 static void json_key(struct text *t, const char *key)
@@ -127,7 +129,8 @@ void render_view(struct text *t, const struct circuit_view *v)
 	json_counts(t, v);
 	json_u64(t, "opened_total", v->opened_total, ",\"last_transition\":");
 	if (v->has_last) {
-		text_fmt(t, "{\"from\":\"%s\",\"to\":\"%s\",\"reason\":", breaker_state_name(v->last_from), breaker_state_name(v->last_to));
+		text_fmt(t, "{\"from\":\"%s\",\"to\":\"%s\",\"reason\":", breaker_state_name(v->last_from),
+			breaker_state_name(v->last_to));
 		text_json_n(t, v->last_reason, strnlen(v->last_reason, sizeof v->last_reason));
 		text_str(t, ",\"at\":\"");
 		text_time(t, v->last_wall_ns);
@@ -135,7 +138,8 @@ void render_view(struct text *t, const struct circuit_view *v)
 	} else {
 		text_str(t, "null");
 	}
-	text_str(t, ",\"bulkhead\":{\"in_use\":0,\"limit\":null,\"waiting\":0,\"rejected\":0},\"endpoints\":[],\"fallbacks\":{},\"faults\":{}}");
+	text_str(t, ",\"bulkhead\":{\"in_use\":0,\"limit\":null,\"waiting\":0,\"rejected\":0},\"endpoints\":[],"
+		    "\"fallbacks\":{},\"faults\":{}}");
 }
 
 void render_destination(struct text *t, const struct region *r, uint32_t index, int64_t now_ns)

@@ -1,4 +1,5 @@
-/* What people and programs read of a region: JSON (CONTRACT 6 and 7), Prometheus text. Used by the socket and by the command; no sockets, no malloc here. */
+/* What people and programs read of a region: JSON (CONTRACT 6 and 7), Prometheus text. Used by the socket and by the
+ * command; no sockets, no malloc here. */
 #ifndef RESIL_CONTROL_RENDER_H
 #define RESIL_CONTROL_RENDER_H
 
@@ -12,16 +13,17 @@ bool render_health(struct text *t, const struct region *r, int64_t now_ns);
 void render_destination(struct text *t, const struct region *r, uint32_t index, int64_t now_ns);
 /* [destination, ...] */
 void render_destinations(struct text *t, const struct region *r, int64_t now_ns);
-/* A destination from a picture already taken, and what is derived from one: all calls that ended, rejections included; the failure rate over the
- * recent ones in hundredths of a percent; whether /health calls it healthy (closed, not forced open, rate under 50 %). */
+/* A destination from a picture already taken, and what is derived from one: all calls that ended, rejections included;
+ * the failure rate over the recent ones in hundredths of a percent; whether /health calls it healthy (closed, not
+ * forced open, rate under 50 %). */
 void render_view(struct text *t, const struct circuit_view *v);
 uint64_t render_total_calls(const struct circuit_view *v);
 uint32_t render_rate_hundredths(const struct circuit_view *v);
 bool render_is_healthy(const struct circuit_view *v);
 /* One line of JSON, with its newline. */
 void render_event(struct text *t, const struct region *r, const struct event *e);
-/* A reader's place in the ring: start with seq = the last one known. is_patient (followers): an event that is still being written is waited for, a
- * second at most; else it is passed over. */
+/* A reader's place in the ring: start with seq = the last one known. is_patient (followers): an event that is still
+ * being written is waited for, a second at most; else it is passed over. */
 struct render_cursor {
 	uint64_t seq;
 	int64_t missing_ns;
@@ -31,7 +33,8 @@ struct render_cursor {
 bool render_next_event(const struct region *r, struct render_cursor *cursor, int64_t now_ns, struct event *e);
 /* The living ones. is_alive: member_is_alive, or what can tell it of another pid namespace (the command's -p). */
 void render_members(struct text *t, const struct region *r, int64_t now_ns);
-void render_members_where(struct text *t, const struct region *r, int64_t now_ns, bool (*is_alive)(uint64_t id, const void *ctx), const void *ctx);
+void render_members_where(struct text *t, const struct region *r, int64_t now_ns,
+	bool (*is_alive)(uint64_t id, const void *ctx), const void *ctx);
 void render_config(struct text *t, const struct config *c);
 /* {"breaker":{"value":"on","origin":"built-in"},...} */
 void render_policy_values(struct text *t, const struct config *c, const struct policy *p);

@@ -65,7 +65,8 @@ void render_event(struct text *t, const struct region *r, const struct event *e)
 	text_u64(t, e->pid);
 	json_field(t, "exe", e->exe, sizeof e->exe);
 	json_field(t, "group", r->header->group, sizeof r->header->group);
-	text_fmt(t, ",\"type\":\"%s\",\"destination\":", e->type < EVENT_TYPE_COUNT ? event_type_name((enum event_type)e->type) : "unknown");
+	text_fmt(t, ",\"type\":\"%s\",\"destination\":",
+		e->type < EVENT_TYPE_COUNT ? event_type_name((enum event_type)e->type) : "unknown");
 	if (e->destination[0])
 		json_bounded(t, e->destination, sizeof e->destination);
 	else
@@ -87,7 +88,8 @@ bool render_next_event(const struct region *r, struct render_cursor *cursor, int
 			cursor->missing_ns = 0;
 			return true;
 		}
-		/* Given out, not yet written: its writer is between two instructions, or dead. A follower that went past it would lose it. */
+		/* Given out, not yet written: its writer is between two instructions, or dead. A follower that went
+		 * past it would lose it. */
 		if (cursor->is_patient && cursor->missing_ns == 0)
 			cursor->missing_ns = now_ns;
 		if (cursor->is_patient && now_ns - cursor->missing_ns < NS_PER_S)
@@ -109,7 +111,8 @@ void render_members(struct text *t, const struct region *r, int64_t now_ns)
 	render_members_where(t, r, now_ns, lives_here, NULL);
 }
 
-void render_members_where(struct text *t, const struct region *r, int64_t now_ns, bool (*is_alive)(uint64_t id, const void *ctx), const void *ctx)
+void render_members_where(struct text *t, const struct region *r, int64_t now_ns,
+	bool (*is_alive)(uint64_t id, const void *ctx), const void *ctx)
 {
 	const char *comma = "";
 	uint64_t owner = atomic_load_explicit(&r->header->control_owner, memory_order_relaxed);
@@ -135,7 +138,8 @@ void render_members_where(struct text *t, const struct region *r, int64_t now_ns
 /* A value and where it comes from: each rendered into a small buffer first, since they need escaping. */
 #define VALUE_MAX 1024
 
-static void config_pair(struct text *t, const char *name, const struct text *value, const struct text *origin, const char *comma)
+static void config_pair(
+	struct text *t, const char *name, const struct text *value, const struct text *origin, const char *comma)
 {
 	text_fmt(t, "%s\"%s\":{\"value\":", comma, name);
 	text_json_n(t, value->at, value->len);

@@ -30,9 +30,18 @@ const char *routes_status_text(int status)
 		int status;
 		const char *text;
 	} texts[] = {
-		{ 200, "OK" }, { 400, "Bad Request" }, { 403, "Forbidden" }, { 404, "Not Found" }, { 405, "Method Not Allowed" },
-		{ 413, "Content Too Large" }, { 417, "Expectation Failed" }, { 422, "Unprocessable Content" }, { 431, "Request Header Fields Too Large" },
-		{ 500, "Internal Server Error" }, { 503, "Service Unavailable" }, { 505, "HTTP Version Not Supported" },
+		{200, "OK"},
+		{400, "Bad Request"},
+		{403, "Forbidden"},
+		{404, "Not Found"},
+		{405, "Method Not Allowed"},
+		{413, "Content Too Large"},
+		{417, "Expectation Failed"},
+		{422, "Unprocessable Content"},
+		{431, "Request Header Fields Too Large"},
+		{500, "Internal Server Error"},
+		{503, "Service Unavailable"},
+		{505, "HTTP Version Not Supported"},
 	};
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
 		if (texts[i].status == status)
@@ -44,7 +53,8 @@ static int get_health(struct request *q, struct answer *a)
 {
 	char strict[PARAM_MAX];
 	enum params_found found = params_query(q->query, "strict", strict, sizeof strict);
-	if (found == PARAMS_BROKEN || (found == PARAMS_FOUND && strict[0] && strcmp(strict, "0") != 0 && strcmp(strict, "1") != 0))
+	if (found == PARAMS_BROKEN ||
+		(found == PARAMS_FOUND && strict[0] && strcmp(strict, "0") != 0 && strcmp(strict, "1") != 0))
 		return routes_error(a, 400, "strict is 0 or 1");
 	bool is_healthy = render_health(a->body, q->region, q->now_ns);
 	return !is_healthy && found == PARAMS_FOUND && strcmp(strict, "0") != 0 ? 503 : 200;
@@ -86,7 +96,8 @@ static int post_force(struct request *q, struct answer *a)
 	static const struct {
 		const char *text;
 		enum breaker_mode mode;
-	} modes[] = { { "open", BREAKER_FORCED_OPEN }, { "closed", BREAKER_FORCED_CLOSED }, { "observe", BREAKER_OBSERVE }, { "auto", BREAKER_AUTO } };
+	} modes[] = {{"open", BREAKER_FORCED_OPEN}, {"closed", BREAKER_FORCED_CLOSED}, {"observe", BREAKER_OBSERVE},
+		{"auto", BREAKER_AUTO}};
 	char mode[PARAM_MAX], time[PARAM_MAX];
 	int64_t for_ns = 0;
 	int status, index = find_destination(q, a, &status);
@@ -94,13 +105,16 @@ static int post_force(struct request *q, struct answer *a)
 	if (index < 0)
 		return status;
 	enum params_found has_time = params_query(q->query, "for", time, sizeof time);
-	if (has_time == PARAMS_BROKEN || (has_time == PARAMS_FOUND && (!params_duration(time, &for_ns) || for_ns < NS_PER_MS)))
-		return routes_error(a, 400, "for is a time such as 10m; without it the mode holds until told otherwise");
+	if (has_time == PARAMS_BROKEN ||
+		(has_time == PARAMS_FOUND && (!params_duration(time, &for_ns) || for_ns < NS_PER_MS)))
+		return routes_error(
+			a, 400, "for is a time such as 10m; without it the mode holds until told otherwise");
 	if (params_query(q->query, "mode", mode, sizeof mode) != PARAMS_FOUND)
 		return routes_error(a, 400, "mode is missing; it is open, closed, observe or auto");
 	for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
 		if (strcmp(mode, modes[i].text) == 0) {
-			circuit_force(q->region, (uint32_t)index, modes[i].mode, (uint64_t)(for_ns / NS_PER_MS), q->now_ns);
+			circuit_force(
+				q->region, (uint32_t)index, modes[i].mode, (uint64_t)(for_ns / NS_PER_MS), q->now_ns);
 			return get_destination(q, a);
 		}
 	}
@@ -119,14 +133,15 @@ static int post_reset(struct request *q, struct answer *a)
 static int get_events(struct request *q, struct answer *a)
 {
 	char since[PARAM_MAX], follow[PARAM_MAX];
-	struct render_cursor cursor = { 0 };
+	struct render_cursor cursor = {0};
 	struct event e;
 
 	enum params_found has_since = params_query(q->query, "since", since, sizeof since);
 	if (has_since == PARAMS_BROKEN || (has_since == PARAMS_FOUND && !params_u64(since, &cursor.seq)))
 		return routes_error(a, 400, "since is the seq of an event");
 	enum params_found has_follow = params_query(q->query, "follow", follow, sizeof follow);
-	if (has_follow == PARAMS_BROKEN || (has_follow == PARAMS_FOUND && follow[0] && strcmp(follow, "0") != 0 && strcmp(follow, "1") != 0))
+	if (has_follow == PARAMS_BROKEN ||
+		(has_follow == PARAMS_FOUND && follow[0] && strcmp(follow, "0") != 0 && strcmp(follow, "1") != 0))
 		return routes_error(a, 400, "follow is 0 or 1");
 	a->type = "application/x-ndjson";
 	if (has_follow == PARAMS_FOUND && strcmp(follow, "0") != 0) {
@@ -159,7 +174,7 @@ static int get_members(struct request *q, struct answer *a)
 
 static int get_metrics(struct request *q, struct answer *a)
 {
-	const struct region *regions[1] = { q->region };
+	const struct region *regions[1] = {q->region};
 	a->type = "text/plain; version=0.0.4; charset=utf-8";
 	render_metrics(a->body, regions, 1, q->now_ns);
 	return 200;
@@ -167,7 +182,7 @@ static int get_metrics(struct request *q, struct answer *a)
 
 static void reload_event(struct region *r, enum event_type type, const char *reason)
 {
-	struct event e = { .type = (uint8_t)type, .retry_after_ms = -1, .value = policy_generation() };
+	struct event e = {.type = (uint8_t)type, .retry_after_ms = -1, .value = policy_generation()};
 	text_copy(e.reason, sizeof e.reason, reason);
 	events_add(r, &e);
 }
@@ -181,7 +196,9 @@ static int post_reload(struct request *q, struct answer *a)
 	errors_at[0] = '\0';
 	int faults = policy_reload(&errors);
 	if (faults < 0)
-		return routes_error(a, 503, faults == -EBUSY ? "earlier configurations are still in use; try again" : "no memory for another configuration");
+		return routes_error(a, 503,
+			faults == -EBUSY ? "earlier configurations are still in use; try again"
+					 : "no memory for another configuration");
 	if (faults == 0) {
 		reload_event(q->region, EVENT_RELOAD, "");
 		atomic_fetch_add_explicit(&q->region->header->reload_seq, 1, memory_order_release);
@@ -205,22 +222,22 @@ static int post_reload(struct request *q, struct answer *a)
 	return 422;
 }
 
-/* The first row whose path fits decides; the methods of a path are the rows that spell it alike. '*' is the rest, or what is before the rest of the
- * pattern: one name, percent-encoded or not. */
+/* The first row whose path fits decides; the methods of a path are the rows that spell it alike. '*' is the rest, or
+ * what is before the rest of the pattern: one name, percent-encoded or not. */
 static const struct route {
 	const char *method, *path;
 	int (*answer)(struct request *q, struct answer *a);
 } routes[] = {
-	{ "GET", "/health", get_health },
-	{ "GET", "/v1/destinations", get_destinations },
-	{ "POST", "/v1/destinations/*/force", post_force },
-	{ "POST", "/v1/destinations/*/reset", post_reset },
-	{ "GET", "/v1/destinations/*", get_destination },
-	{ "GET", "/v1/events", get_events },
-	{ "GET", "/v1/config", get_config },
-	{ "GET", "/v1/members", get_members },
-	{ "GET", "/metrics", get_metrics },
-	{ "POST", "/v1/reload", post_reload },
+	{"GET", "/health", get_health},
+	{"GET", "/v1/destinations", get_destinations},
+	{"POST", "/v1/destinations/*/force", post_force},
+	{"POST", "/v1/destinations/*/reset", post_reset},
+	{"GET", "/v1/destinations/*", get_destination},
+	{"GET", "/v1/events", get_events},
+	{"GET", "/v1/config", get_config},
+	{"GET", "/v1/members", get_members},
+	{"GET", "/metrics", get_metrics},
+	{"POST", "/v1/reload", post_reload},
 };
 #define ROUTES (sizeof routes / sizeof routes[0])
 
@@ -230,7 +247,8 @@ static bool path_fits(const char *pattern, const char *path, const char **name, 
 	if (!star)
 		return strcmp(pattern, path) == 0;
 	size_t before = (size_t)(star - pattern), after = strlen(star + 1), len = strlen(path);
-	if (len <= before + after || memcmp(path, pattern, before) != 0 || memcmp(path + len - after, star + 1, after) != 0)
+	if (len <= before + after || memcmp(path, pattern, before) != 0 ||
+		memcmp(path + len - after, star + 1, after) != 0)
 		return false;
 	*name = path + before;
 	*name_len = len - before - after;
@@ -262,7 +280,9 @@ int routes_answer(struct request *q, struct answer *a)
 	while (i < ROUTES && !path_fits(routes[i].path, q->path, &name, &name_len))
 		i++;
 	if (i == ROUTES)
-		return routes_error(a, 404, "no such path; there are /health, /v1/destinations, /v1/events, /v1/config, /v1/members, /v1/reload and /metrics");
+		return routes_error(a, 404,
+			"no such path; there are /health, /v1/destinations, /v1/events, /v1/config, /v1/members, "
+			"/v1/reload and /metrics");
 	const char *pattern = routes[i].path;
 	while (i < ROUTES && (strcmp(routes[i].path, pattern) != 0 || strcmp(routes[i].method, q->method) != 0))
 		i++;

@@ -8,23 +8,24 @@
 
 struct request {
 	const struct control_host *host;
-	struct region *region;          /* null: none in use */
+	struct region *region; /* null: none in use */
 	int64_t now_ns;
-	const char *method;             /* "GET"; HEAD comes as GET */
-	const char *path;               /* raw, without the query */
-	const char *query;              /* raw, without '?'; null: none */
+	const char *method;		/* "GET"; HEAD comes as GET */
+	const char *path;		/* raw, without the query */
+	const char *query;		/* raw, without '?'; null: none */
 	char name[REGION_NAME_MAX + 1]; /* what a '*' of the path stands for, decoded */
 };
 
 struct answer {
 	struct text *body;
-	const char *type;               /* content type */
-	char allow[32];                 /* for 405 */
-	bool follows;                   /* the body is a stream of events after `since` */
+	const char *type; /* content type */
+	char allow[32];	  /* for 405 */
+	bool follows;	  /* the body is a stream of events after `since` */
 	uint64_t since;
 };
 
-/* Fills the answer and returns the HTTP status. A GET may be asked again with a larger body buffer when the body was cut. */
+/* Fills the answer and returns the HTTP status. A GET may be asked again with a larger body buffer when the body was
+ * cut. */
 int routes_answer(struct request *q, struct answer *a);
 /* {"error":"..."}, for refusals of the parser as well. Returns the status. */
 int routes_error(struct answer *a, int status, const char *words);

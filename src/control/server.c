@@ -1,5 +1,6 @@
-/* The control socket's loop (control.h). All state is static and belongs to the control thread; only `wake_fd` is read by others. One ppoll waits for the
- * wake-up, the listening socket and every client; no call blocks besides it. Stopping (*stop) keeps everything: the next control_run goes on with it. */
+/* The control socket's loop (control.h). All state is static and belongs to the control thread; only `wake_fd` is read
+ * by others. One ppoll waits for the wake-up, the listening socket and every client; no call blocks besides it.
+ * Stopping (*stop) keeps everything: the next control_run goes on with it. */
 #include "control/control.h"
 
 #include <errno.h>
@@ -15,14 +16,14 @@
 #include "core/member.h"
 
 #define CLIENTS_MAX 16
-#define LOOK_NS NS_PER_S            /* owner: is all of ours still there? */
+#define LOOK_NS NS_PER_S /* owner: is all of ours still there? */
 #define STANDBY_NS (NS_PER_S / 2)
 #define FOLLOW_NS (NS_PER_S / 10)
 #define REAP_NS (5 * NS_PER_S)
-#define ASK_AGAIN_S 10              /* when others served and stood by: later they may all have died */
+#define ASK_AGAIN_S 10 /* when others served and stood by: later they may all have died */
 
-static struct election election = { .listen_fd = -1 };
-static struct client *clients;      /* CLIENTS_MAX of them, mmap'd at the first one */
+static struct election election = {.listen_fd = -1};
+static struct client *clients; /* CLIENTS_MAX of them, mmap'd at the first one */
 static int64_t reaped_ns;
 static _Atomic int wake_fd = -1;
 static _Atomic bool is_running;
@@ -89,7 +90,8 @@ static bool is_stopped(const struct control_host *host)
 static bool have_clients(void)
 {
 	if (!clients) {
-		void *at = sys_mmap(sizeof(struct client) * CLIENTS_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		void *at = sys_mmap(sizeof(struct client) * CLIENTS_MAX, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (sys_is_error(at))
 			return false;
 		clients = at; /* zero: CLIENT_FREE */
@@ -105,7 +107,8 @@ static struct client *place(void)
 		if (c->state == CLIENT_FREE)
 			return c;
 		bool is_better = (oldest->state == CLIENT_FOLLOWING && c->state != CLIENT_FOLLOWING) ||
-				 ((oldest->state == CLIENT_FOLLOWING) == (c->state == CLIENT_FOLLOWING) && c->active_ns < oldest->active_ns);
+				 ((oldest->state == CLIENT_FOLLOWING) == (c->state == CLIENT_FOLLOWING) &&
+					 c->active_ns < oldest->active_ns);
 		if (is_better)
 			oldest = c;
 	}
@@ -115,7 +118,7 @@ static struct client *place(void)
 
 static bool peer_is_foreign(int fd)
 {
-	struct ucred peer = { .uid = (uid_t)-1 };
+	struct ucred peer = {.uid = (uid_t)-1};
 	socklen_t len = sizeof peer;
 	if (sys_getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
 		return true;
@@ -169,7 +172,7 @@ struct wait {
 
 static void wait_for(struct wait *w, int fd, short events, struct client *who)
 {
-	w->fds[w->n] = (struct pollfd){ .fd = fd, .events = events };
+	w->fds[w->n] = (struct pollfd){.fd = fd, .events = events};
 	w->who[w->n++] = who;
 }
 
@@ -202,7 +205,7 @@ static void gather(struct wait *w, int64_t now_ns, int64_t look_ns)
 static void sleep_until(struct wait *w, int64_t now_ns)
 {
 	int64_t left_ns = w->until_ns > now_ns ? w->until_ns - now_ns : 0;
-	struct timespec left = { .tv_sec = left_ns / NS_PER_S, .tv_nsec = left_ns % NS_PER_S };
+	struct timespec left = {.tv_sec = left_ns / NS_PER_S, .tv_nsec = left_ns % NS_PER_S};
 	if (sys_poll(w->fds, w->n, &left) <= 0)
 		for (unsigned i = 0; i < w->n; i++)
 			w->fds[i].revents = 0;
@@ -231,7 +234,8 @@ static void complain(int err)
 	static bool is_said;
 	char line_at[256];
 	struct text line = TEXT_ON(line_at);
-	text_fmt(&line, "the control socket %s cannot be had (errno %d): status and commands work on the region alone", election.path, -err);
+	text_fmt(&line, "the control socket %s cannot be had (errno %d): status and commands work on the region alone",
+		election.path, -err);
 	log_once(&is_said, line_at);
 }
 
@@ -280,7 +284,7 @@ static int serve(const struct control_host *host)
 
 static void stand_by(const struct control_host *host)
 {
-	struct wait w = { 0 };
+	struct wait w = {0};
 	int64_t now_ns = clock_now_ns();
 
 	open_wake();
@@ -308,7 +312,7 @@ static int prepare(const struct control_host *host)
 {
 	char path[sizeof election.path];
 	if (!text_copy(election.dir, sizeof election.dir, host->runtime_dir) ||
-	    !identity_socket_path(path, sizeof path, host->runtime_dir, host->group, host->private_pid))
+		!identity_socket_path(path, sizeof path, host->runtime_dir, host->group, host->private_pid))
 		return -ENAMETOOLONG;
 	if (election.listen_fd >= 0 && strcmp(path, election.path) != 0)
 		election_close(&election);
@@ -374,10 +378,12 @@ bool control_should_run(const struct region *r)
 		if (id == 0 || id == r->my_id)
 			return true;
 	}
-	/* All places are taken: by the living, as far as control_run has seen. All of them may die at once (a service killed whole, its region left), and
-	 * loads cannot tell: so the first time in a region, and later now and then, let it look. */
+	/* All places are taken: by the living, as far as control_run has seen. All of them may die at once (a service
+	 * killed whole, its region left), and loads cannot tell: so the first time in a region, and later now and then,
+	 * let it look. */
 	int64_t since_s = atomic_load_explicit(&idle_since_s, memory_order_relaxed);
-	return since_s == 0 || atomic_load_explicit(&idle_region, memory_order_relaxed) != region_mark(r) || coarse_s() - since_s >= ASK_AGAIN_S;
+	return since_s == 0 || atomic_load_explicit(&idle_region, memory_order_relaxed) != region_mark(r) ||
+	       coarse_s() - since_s >= ASK_AGAIN_S;
 }
 
 void control_forget(void)
@@ -396,10 +402,12 @@ void control_forget(void)
 
 void control_leave(struct region *r)
 {
-	/* While the thread still serves (exit from another thread) its descriptors end with the process; only the name must go. */
+	/* While the thread still serves (exit from another thread) its descriptors end with the process; only the name
+	 * must go. */
 	if (atomic_load(&is_running)) {
-		struct stat st = { 0 };
-		if (election.listen_fd >= 0 && sys_lstat(election.path, &st) == 0 && st.st_dev == election.dev && st.st_ino == election.ino)
+		struct stat st = {0};
+		if (election.listen_fd >= 0 && sys_lstat(election.path, &st) == 0 && st.st_dev == election.dev &&
+			st.st_ino == election.ino)
 			sys_unlink(election.path);
 	} else {
 		end_clients();

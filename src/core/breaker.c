@@ -76,8 +76,8 @@ static inline uint32_t word_tick(uint64_t word)
 
 static struct parts unpack(uint64_t word)
 {
-	return (struct parts){ state_of(word), mode_of(word), breaker_level(word), breaker_count(word),
-		breaker_generation(word), word_tick(word) };
+	return (struct parts){state_of(word), mode_of(word), breaker_level(word), breaker_count(word),
+		breaker_generation(word), word_tick(word)};
 }
 
 static uint64_t pack(const struct parts *p)
@@ -124,8 +124,9 @@ static uint64_t grown_us(const struct breaker_rules *rules, uint32_t level)
 	return us < GROWN_MAX_US ? us : GROWN_MAX_US;
 }
 
-/* The wait of an opening. Jitter spreads it evenly over both sides, and what would lie beyond the cap is folded back below it:
- * so the largest waits are still spread, and no until is ever later than now + recovery_max, which is what tells a damaged one (B14). */
+/* The wait of an opening. Jitter spreads it evenly over both sides, and what would lie beyond the cap is folded back
+ * below it: so the largest waits are still spread, and no until is ever later than now + recovery_max, which is what
+ * tells a damaged one (B14). */
 static uint32_t wait_ms(const struct breaker_rules *rules, uint32_t level, uint64_t random)
 {
 	uint64_t cap = cap_ms(rules), base = grown_us(rules, level) / 1000;
@@ -157,7 +158,8 @@ static void credit_health(struct parts *p, const struct breaker_rules *rules, ui
 	p->tick = (p->tick + steps * cap) & TICK_MASK;
 }
 
-/* Milliseconds to go; 0 when due. Whatever is farther off than the longest wait is damage or the long past: due (B14). */
+/* Milliseconds to go; 0 when due. Whatever is farther off than the longest wait is damage or the long past: due (B14).
+ */
 static inline uint32_t left_ms(uint64_t word, const struct breaker_rules *rules, int64_t now_ms)
 {
 	uint32_t left = (word_tick(word) - tick_of(now_ms)) & TICK_MASK;
@@ -176,7 +178,7 @@ static __attribute__((noinline)) uint64_t half_open(uint64_t word, int64_t now_m
 
 struct breaker_admission breaker_admit(uint64_t word, const struct breaker_rules *rules, int64_t now_ms)
 {
-	struct breaker_admission a = { .next = word, .decision = BREAKER_ADMIT };
+	struct breaker_admission a = {.next = word, .decision = BREAKER_ADMIT};
 	enum breaker_mode mode = mode_of(word);
 	enum breaker_state state = state_of(word);
 
@@ -205,25 +207,29 @@ struct breaker_admission breaker_admit(uint64_t word, const struct breaker_rules
 	return a;
 }
 
-static void settle_closed(struct parts *p, const struct breaker_rules *rules, enum breaker_outcome outcome, uint32_t now, uint64_t random)
+static void settle_closed(
+	struct parts *p, const struct breaker_rules *rules, enum breaker_outcome outcome, uint32_t now, uint64_t random)
 {
 	credit_health(p, rules, now);
 	if (outcome == BREAKER_SUCCESS) {
 		p->count = 0;
 		return;
 	}
-	if (outcome != BREAKER_FAILURE)   /* a neutral verdict does not end a streak (B12) */
+	if (outcome != BREAKER_FAILURE) /* a neutral verdict does not end a streak (B12) */
 		return;
 	if (p->count < BREAKER_COUNT_MAX)
 		p->count++;
-	uint32_t threshold = rules->failure_threshold < BREAKER_COUNT_MAX ? rules->failure_threshold : BREAKER_COUNT_MAX;
+	uint32_t threshold =
+		rules->failure_threshold < BREAKER_COUNT_MAX ? rules->failure_threshold : BREAKER_COUNT_MAX;
 	if (threshold > 0 && p->count >= threshold)
 		move_to(p, BREAKER_OPEN, (now + wait_ms(rules, p->level, random)) & TICK_MASK);
 }
 
-static void settle_probe(struct parts *p, const struct breaker_rules *rules, enum breaker_outcome outcome, uint32_t now, uint64_t random)
+static void settle_probe(
+	struct parts *p, const struct breaker_rules *rules, enum breaker_outcome outcome, uint32_t now, uint64_t random)
 {
-	uint32_t threshold = rules->success_threshold < BREAKER_COUNT_MAX ? rules->success_threshold : BREAKER_COUNT_MAX;
+	uint32_t threshold =
+		rules->success_threshold < BREAKER_COUNT_MAX ? rules->success_threshold : BREAKER_COUNT_MAX;
 
 	switch (outcome) {
 	case BREAKER_SUCCESS:
@@ -238,15 +244,14 @@ static void settle_probe(struct parts *p, const struct breaker_rules *rules, enu
 			p->level++;
 		move_to(p, BREAKER_OPEN, (now + wait_ms(rules, p->level, random)) & TICK_MASK);
 		break;
-	default:
-		break;                    /* neutral: still half-open, the next connect probes (B7) */
+	default: break; /* neutral: still half-open, the next connect probes (B7) */
 	}
 }
 
 struct breaker_settlement breaker_settle(uint64_t word, const struct breaker_rules *rules, uint16_t generation,
 	bool is_probe, enum breaker_outcome outcome, int64_t now_ms, uint64_t random)
 {
-	struct breaker_settlement s = { .next = word };
+	struct breaker_settlement s = {.next = word};
 	struct parts p = unpack(word);
 
 	if (generation != p.generation) {
@@ -276,15 +281,15 @@ uint64_t breaker_set_mode(uint64_t word, enum breaker_mode mode, int64_t now_ms)
 	enum breaker_mode old = p.mode;
 
 	p.mode = mode;
-	/* A forced mode begins anew, even over itself: the new generation is what an end of the earlier one, seen at the same
-	 * moment by another process, fails its compare-and-swap on. */
+	/* A forced mode begins anew, even over itself: the new generation is what an end of the earlier one, seen at
+	 * the same moment by another process, fails its compare-and-swap on. */
 	if (mode == BREAKER_FORCED_OPEN || mode == BREAKER_FORCED_CLOSED) {
 		p.level = 0;
 		move_to(&p, mode == BREAKER_FORCED_OPEN ? BREAKER_OPEN : BREAKER_CLOSED, now);
 		return pack(&p);
 	}
 	if (old == BREAKER_FORCED_OPEN)
-		move_to(&p, BREAKER_OPEN, now);     /* due now: the next call probes */
+		move_to(&p, BREAKER_OPEN, now); /* due now: the next call probes */
 	else if (old == BREAKER_FORCED_CLOSED)
 		move_to(&p, BREAKER_CLOSED, now);
 	return pack(&p);
@@ -320,14 +325,14 @@ uint32_t breaker_retry_after_ms(uint64_t word, const struct breaker_rules *rules
 
 const char *breaker_state_name(enum breaker_state state)
 {
-	static const char *const names[] = { "closed", "half_open", "open" };
+	static const char *const names[] = {"closed", "half_open", "open"};
 
 	return (unsigned)state < 3 ? names[state] : "unknown";
 }
 
 const char *breaker_mode_name(enum breaker_mode mode)
 {
-	static const char *const names[] = { "auto", "forced_open", "forced_closed", "observe" };
+	static const char *const names[] = {"auto", "forced_open", "forced_closed", "observe"};
 
 	return (unsigned)mode < 4 ? names[mode] : "unknown";
 }

@@ -1,9 +1,11 @@
-/* See circuit.h. Called by the engine for every guarded call, on any thread, in signal handlers too, and by the control socket and the
- * command for forcing and resetting. Every loop is bounded, every value read from the region is checked: it may hold anything (E10).
+/* See circuit.h. Called by the engine for every guarded call, on any thread, in signal handlers too, and by the control
+ * socket and the command for forcing and resetting. Every loop is bounded, every value read from the region is checked:
+ * it may hold anything (E10).
  *
- * Order of a probe's end (B5): verdict first, slot after. The other way round another call could take the slot and begin under a circuit that is
- * about to open. Order of its beginning: slot first, then the word; the loser of the word looks again and keeps the slot only where the winner
- * made the same transition, so holding a slot under the present generation is being a probe. */
+ * Order of a probe's end (B5): verdict first, slot after. The other way round another call could take the slot and
+ * begin under a circuit that is about to open. Order of its beginning: slot first, then the word; the loser of the word
+ * looks again and keeps the slot only where the winner made the same transition, so holding a slot under the present
+ * generation is being a probe. */
 #include "core/circuit.h"
 
 #include <string.h>
@@ -16,9 +18,9 @@
 #include "core/registry.h"
 #include "core/shared.h"
 
-#define TRIES 1000                        /* looks at a word that others keep changing */
-#define OPEN_AT_MOST_NS (12 * 3600 * NS_PER_S + NS_PER_S)
-#define GENERATION_LOW 0xfffu             /* what a lease keeps of it */
+#define TRIES 1000 /* looks at a word that others keep changing */
+#define OPEN_AT_MOST_NS (12LL * 3600 * NS_PER_S + NS_PER_S)
+#define GENERATION_LOW 0xfffu /* what a lease keeps of it */
 
 static _Atomic uint64_t seed;
 static _Atomic bool has_seed;
@@ -31,8 +33,9 @@ void circuit_set_seed(uint64_t value)
 
 static uint64_t random_for(const struct destination *d, uint64_t word, int64_t now_ns)
 {
-	uint64_t from = atomic_load_explicit(&has_seed, memory_order_acquire) ? atomic_load_explicit(&seed, memory_order_relaxed)
-	                                                                     : (uint64_t)now_ns;
+	uint64_t from = atomic_load_explicit(&has_seed, memory_order_acquire)
+				? atomic_load_explicit(&seed, memory_order_relaxed)
+				: (uint64_t)now_ns;
 	uint64_t key = atomic_load_explicit(&d->key_hash, memory_order_relaxed);
 
 	return hash_mix(hash_mix(hash_mix(from) ^ key) ^ breaker_generation(word));
@@ -45,7 +48,8 @@ static inline void count(_Atomic uint64_t *counter)
 
 static bool swap_word(struct destination *d, uint64_t from, uint64_t to)
 {
-	return atomic_compare_exchange_strong_explicit(&d->breaker, &from, to, memory_order_acq_rel, memory_order_relaxed);
+	return atomic_compare_exchange_strong_explicit(
+		&d->breaker, &from, to, memory_order_acq_rel, memory_order_relaxed);
 }
 
 static inline uint64_t load_word(const struct destination *d)
@@ -53,10 +57,10 @@ static inline uint64_t load_word(const struct destination *d)
 	return atomic_load_explicit(&d->breaker, memory_order_acquire);
 }
 
-/* After a won transition, by its winner alone (B4): counters, the event, the display fields. Two winners in a row may get here in the
- * other order; the later event then stays the last one. */
-static __attribute__((noinline, cold)) void publish(struct region *r, uint32_t destination, uint64_t from, uint64_t to, const char *reason,
-	const struct breaker_rules *rules, int64_t now_ns, uint64_t value)
+/* After a won transition, by its winner alone (B4): counters, the event, the display fields. Two winners in a row may
+ * get here in the other order; the later event then stays the last one. */
+static __attribute__((noinline, cold)) void publish(struct region *r, uint32_t destination, uint64_t from, uint64_t to,
+	const char *reason, const struct breaker_rules *rules, int64_t now_ns, uint64_t value)
 {
 	struct destination *d = &r->destinations[destination];
 	enum breaker_state a = breaker_state(from), b = breaker_state(to);
@@ -66,13 +70,15 @@ static __attribute__((noinline, cold)) void publish(struct region *r, uint32_t d
 	e.type = EVENT_TRANSITION;
 	e.from = (uint8_t)a;
 	e.to = (uint8_t)b;
-	e.retry_after_ms = b == BREAKER_OPEN && rules ? (int64_t)breaker_retry_after_ms(to, rules, now_ns / NS_PER_MS) : -1;
+	e.retry_after_ms =
+		b == BREAKER_OPEN && rules ? (int64_t)breaker_retry_after_ms(to, rules, now_ns / NS_PER_MS) : -1;
 	e.value = (int64_t)value;
 	text_copy(e.reason, sizeof e.reason, reason);
 	registry_name(r, destination, e.destination);
 
-	atomic_store_explicit(&d->recent_from, atomic_load_explicit(&d->recent_next, memory_order_relaxed), memory_order_relaxed);
-	atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed);      /* unused_for_long() counts from here */
+	atomic_store_explicit(
+		&d->recent_from, atomic_load_explicit(&d->recent_next, memory_order_relaxed), memory_order_relaxed);
+	atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed); /* unused_for_long() counts from here */
 	count(&d->transitions[a][b]);
 	if (b == BREAKER_OPEN)
 		count(&d->opened_total);
@@ -81,13 +87,14 @@ static __attribute__((noinline, cold)) void publish(struct region *r, uint32_t d
 	do
 		if (seen >> 4 > last >> 4 && (seen >> 4) - (last >> 4) < REGION_EVENTS)
 			return;
-	while (!atomic_compare_exchange_weak_explicit(&d->last_from_to, &seen, last, memory_order_release, memory_order_relaxed));
+	while (!atomic_compare_exchange_weak_explicit(
+		&d->last_from_to, &seen, last, memory_order_release, memory_order_relaxed));
 	atomic_store_explicit(&d->last_wall_ns, e.wall_ns, memory_order_relaxed);
 	shared_put_text(d->last_reason, sizeof d->last_reason, reason);
 }
 
-static __attribute__((noinline, cold)) void publish_rejected(struct region *r, uint32_t destination, uint64_t word,
-	const struct breaker_rules *rules, int64_t now_ns)
+static __attribute__((noinline, cold)) void publish_rejected(
+	struct region *r, uint32_t destination, uint64_t word, const struct breaker_rules *rules, int64_t now_ns)
 {
 	struct event e;
 
@@ -96,13 +103,16 @@ static __attribute__((noinline, cold)) void publish_rejected(struct region *r, u
 	e.from = e.to = (uint8_t)breaker_state(word);
 	e.retry_after_ms = breaker_retry_after_ms(word, rules, now_ns / NS_PER_MS);
 	e.value = 1;
-	text_copy(e.reason, sizeof e.reason, breaker_mode(word) == BREAKER_FORCED_OPEN ? "forced open by hand" :
-		breaker_state(word) == BREAKER_HALF_OPEN ? "half-open, no free probe" : "open");
+	text_copy(e.reason, sizeof e.reason,
+		breaker_mode(word) == BREAKER_FORCED_OPEN  ? "forced open by hand"
+		: breaker_state(word) == BREAKER_HALF_OPEN ? "half-open, no free probe"
+							   : "open");
 	registry_name(r, destination, e.destination);
 	events_add(r, &e);
 }
 
-static inline enum breaker_decision reject(struct region *r, uint32_t destination, uint64_t word, const struct breaker_rules *rules, int64_t now_ns)
+static inline enum breaker_decision reject(
+	struct region *r, uint32_t destination, uint64_t word, const struct breaker_rules *rules, int64_t now_ns)
 {
 	struct destination *d = &r->destinations[destination];
 
@@ -126,8 +136,8 @@ static inline void keep(_Atomic uint32_t *field, uint32_t value)
 		atomic_store_explicit(field, value, memory_order_relaxed);
 }
 
-static __attribute__((noinline)) enum breaker_decision admit(struct region *r, uint32_t destination, uint64_t word, const struct breaker_rules *rules, int64_t now_ns,
-	struct circuit_token *token)
+static __attribute__((noinline)) enum breaker_decision admit(struct region *r, uint32_t destination, uint64_t word,
+	const struct breaker_rules *rules, int64_t now_ns, struct circuit_token *token)
 {
 	struct destination *d = &r->destinations[destination];
 	uint32_t cap = rules->recovery_max_ms > rules->recovery_ms ? rules->recovery_max_ms : rules->recovery_ms;
@@ -152,8 +162,8 @@ static bool is_mode_over(const struct destination *d, uint64_t word, int64_t now
 	return until != 0 && (uint64_t)(now_ns / NS_PER_MS) >= until;
 }
 
-static __attribute__((noinline, cold)) void end_mode(struct region *r, uint32_t destination, uint64_t word,
-	const struct breaker_rules *rules, int64_t now_ns)
+static __attribute__((noinline, cold)) void end_mode(
+	struct region *r, uint32_t destination, uint64_t word, const struct breaker_rules *rules, int64_t now_ns)
 {
 	uint64_t next = breaker_set_mode(word, BREAKER_AUTO, now_ns / NS_PER_MS);
 
@@ -162,8 +172,8 @@ static __attribute__((noinline, cold)) void end_mode(struct region *r, uint32_t 
 		publish(r, destination, word, next, "the time of the forced mode is over", rules, now_ns, 0);
 }
 
-/* The tick of the word comes round after 37 hours. An open circuit that nobody has asked for longer than any wait lasts is due, whatever
- * its tick seems to say. */
+/* The tick of the word comes round after 37 hours. An open circuit that nobody has asked for longer than any wait lasts
+ * is due, whatever its tick seems to say. */
 static __attribute__((noinline, cold)) uint64_t unused_for_long(struct destination *d, uint64_t word, int64_t now_ns)
 {
 	int64_t used = atomic_load_explicit(&d->last_used_ns, memory_order_relaxed);
@@ -184,10 +194,11 @@ struct expiry {
 	int64_t now_ns;
 };
 
-static int take_lease(struct region *r, uint32_t destination, const struct breaker_rules *rules, uint16_t generation, int64_t now_ns, uint64_t *lease)
+static int take_lease(struct region *r, uint32_t destination, const struct breaker_rules *rules, uint16_t generation,
+	int64_t now_ns, uint64_t *lease)
 {
 	int slot = lease_take(r, destination, rules->half_open_max_calls, generation, now_ns, lease);
-	struct expiry expiry = { rules, now_ns };
+	struct expiry expiry = {rules, now_ns};
 
 	if (slot >= 0 || r->me < 0)
 		return slot;
@@ -205,8 +216,8 @@ static void drop_lease(struct region *r, uint32_t destination, struct circuit_to
 }
 
 /* Due or half-open, or the word moved under us. */
-static __attribute__((noinline)) enum breaker_decision admit_slowly(struct region *r, uint32_t destination, const struct breaker_rules *rules,
-	int64_t now_ns, struct circuit_token *token)
+static __attribute__((noinline)) enum breaker_decision admit_slowly(struct region *r, uint32_t destination,
+	const struct breaker_rules *rules, int64_t now_ns, struct circuit_token *token)
 {
 	struct destination *d = &r->destinations[destination];
 	uint64_t word = load_word(d);
@@ -235,7 +246,8 @@ static __attribute__((noinline)) enum breaker_decision admit_slowly(struct regio
 		if (token->lease < 0) {
 			int slot = take_lease(r, destination, rules, generation, now_ns, &token->lease_word);
 			if (slot < 0) {
-				/* Full, or the holder's expiry has moved the word: only the same word makes it a rejection (B6). */
+				/* Full, or the holder's expiry has moved the word: only the same word makes it a
+				 * rejection (B6). */
 				if (load_word(d) != word)
 					continue;
 				if (!is_observed)
@@ -258,21 +270,23 @@ static __attribute__((noinline)) enum breaker_decision admit_slowly(struct regio
 			return admit(r, destination, a.next, rules, now_ns, token);
 		}
 	}
-	/* Somebody changes it faster than we can look: damage. A probe needs a slot and we have none that counts, so reject. */
+	/* Somebody changes it faster than we can look: damage. A probe needs a slot and we have none that counts, so
+	 * reject. */
 	drop_lease(r, destination, token);
 	return reject(r, destination, word, rules, now_ns);
 }
 
-enum breaker_decision circuit_admit(struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns,
-	struct circuit_token *token)
+enum breaker_decision circuit_admit(struct region *r, uint32_t destination, const struct breaker_rules *rules,
+	int64_t now_ns, struct circuit_token *token)
 {
-	*token = (struct circuit_token){ .lease = -1 };
+	*token = (struct circuit_token){.lease = -1};
 	if (destination >= r->capacity || r->is_read_only)
-		return BREAKER_ADMIT;      /* nothing to guard with: pass */
+		return BREAKER_ADMIT; /* nothing to guard with: pass */
 	struct destination *d = &r->destinations[destination];
 	uint64_t word = load_word(d);
 	enum breaker_plain plain = breaker_plain(word, rules, now_ns / NS_PER_MS);
-	struct breaker_admission a = { .next = word, .decision = plain == BREAKER_PLAIN_REJECT ? BREAKER_REJECT : BREAKER_ADMIT };
+	struct breaker_admission a = {
+		.next = word, .decision = plain == BREAKER_PLAIN_REJECT ? BREAKER_REJECT : BREAKER_ADMIT};
 
 	if (plain == BREAKER_NOT_PLAIN)
 		a = breaker_admit(word, rules, now_ns / NS_PER_MS);
@@ -281,7 +295,7 @@ enum breaker_decision circuit_admit(struct region *r, uint32_t destination, cons
 	if (a.decision == BREAKER_REJECT) {
 		/* Once a second is enough for last_used, and keeps its line clean in the other processes' caches. */
 		if (now_ns - atomic_load_explicit(&d->last_used_ns, memory_order_relaxed) > NS_PER_S &&
-		    unused_for_long(d, word, now_ns) != word)
+			unused_for_long(d, word, now_ns) != word)
 			return admit_slowly(r, destination, rules, now_ns, token);
 		return reject(r, destination, word, rules, now_ns);
 	}
@@ -291,13 +305,13 @@ enum breaker_decision circuit_admit(struct region *r, uint32_t destination, cons
 
 bool circuit_is_open(const struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns)
 {
-	return destination < r->capacity &&
-	       breaker_plain(load_word(&r->destinations[destination]), rules, now_ns / NS_PER_MS) == BREAKER_PLAIN_REJECT;
+	return destination < r->capacity && breaker_plain(load_word(&r->destinations[destination]), rules,
+						    now_ns / NS_PER_MS) == BREAKER_PLAIN_REJECT;
 }
 
 static void explain(char reason[48], uint64_t from, uint64_t to, enum failure_kind kind)
 {
-	struct text t = { .at = reason, .cap = 48 };
+	struct text t = {.at = reason, .cap = 48};
 
 	if (breaker_state(from) == BREAKER_CLOSED) {
 		uint32_t streak = breaker_count(from) + 1;
@@ -305,7 +319,7 @@ static void explain(char reason[48], uint64_t from, uint64_t to, enum failure_ki
 			text_fmt(&t, "1 failure (%s)", failure_name(kind));
 		else if (streak < 100)
 			text_fmt(&t, "%u consecutive failures (last: %s)", streak, failure_name(kind));
-		else      /* the longest kind would not fit */
+		else /* the longest kind would not fit */
 			text_fmt(&t, "%u consecutive failures (%s)", streak, failure_name(kind));
 	} else if (breaker_state(to) == BREAKER_OPEN) {
 		text_fmt(&t, "probe failed (%s)", failure_name(kind));
@@ -319,8 +333,8 @@ static void explain(char reason[48], uint64_t from, uint64_t to, enum failure_ki
 enum applied { APPLIED, APPLIED_MOVED, APPLIED_STALE };
 
 /* Gives a verdict to the word. */
-static enum applied apply(struct region *r, uint32_t destination, const struct breaker_rules *rules, uint16_t generation, bool is_probe,
-	enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns)
+static enum applied apply(struct region *r, uint32_t destination, const struct breaker_rules *rules,
+	uint16_t generation, bool is_probe, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns)
 {
 	struct destination *d = &r->destinations[destination];
 
@@ -328,7 +342,8 @@ static enum applied apply(struct region *r, uint32_t destination, const struct b
 		uint64_t word = load_word(d);
 		/* Only a failure may begin a wait. */
 		uint64_t random = outcome == BREAKER_FAILURE ? random_for(d, word, now_ns) : 0;
-		struct breaker_settlement s = breaker_settle(word, rules, generation, is_probe, outcome, now_ns / NS_PER_MS, random);
+		struct breaker_settlement s =
+			breaker_settle(word, rules, generation, is_probe, outcome, now_ns / NS_PER_MS, random);
 		if (s.is_stale)
 			return APPLIED_STALE;
 		if (s.next == word)
@@ -349,7 +364,8 @@ static void note_recent(struct destination *d, enum breaker_outcome outcome)
 {
 	uint32_t at = atomic_fetch_add_explicit(&d->recent_next, 1, memory_order_relaxed);
 
-	atomic_store_explicit(&d->recent[at % sizeof d->recent], outcome == BREAKER_SUCCESS ? 1 : 2, memory_order_relaxed);
+	atomic_store_explicit(
+		&d->recent[at % sizeof d->recent], outcome == BREAKER_SUCCESS ? 1 : 2, memory_order_relaxed);
 }
 
 static void note_failure(struct destination *d, enum failure_kind kind)
@@ -359,7 +375,8 @@ static void note_failure(struct destination *d, enum failure_kind kind)
 		count(&d->kinds[kind]);
 }
 
-/* A probe without a verdict in time (B7): it has failed, now. Its own verdict, when it comes, is stale and counted as no more than that. */
+/* A probe without a verdict in time (B7): it has failed, now. Its own verdict, when it comes, is stale and counted as
+ * no more than that. */
 static void probe_expired(struct region *r, uint32_t destination, uint16_t generation_low, void *ctx)
 {
 	const struct expiry *expiry = ctx;
@@ -368,11 +385,12 @@ static void probe_expired(struct region *r, uint32_t destination, uint16_t gener
 
 	note_failure(d, FAILURE_PROBE_TIMEOUT);
 	if ((generation & GENERATION_LOW) == generation_low)
-		apply(r, destination, expiry->rules, generation, true, BREAKER_FAILURE, FAILURE_PROBE_TIMEOUT, expiry->now_ns);
+		apply(r, destination, expiry->rules, generation, true, BREAKER_FAILURE, FAILURE_PROBE_TIMEOUT,
+			expiry->now_ns);
 }
 
-void circuit_settle(struct region *r, struct circuit_token *token, const struct breaker_rules *rules, enum breaker_outcome outcome,
-	enum failure_kind kind, bool counts, int64_t now_ns, int64_t latency_ns)
+void circuit_settle(struct region *r, struct circuit_token *token, const struct breaker_rules *rules,
+	enum breaker_outcome outcome, enum failure_kind kind, bool counts, int64_t now_ns, int64_t latency_ns)
 {
 	uint32_t destination = token->destination;
 
@@ -387,7 +405,7 @@ void circuit_settle(struct region *r, struct circuit_token *token, const struct 
 
 	member_count_call(r, destination, -1);
 	if (is_probe && !lease_is_held(r, destination, token->lease, token->lease_word)) {
-		count(&d->stale);      /* expired: judged already, and one call has one verdict (A1) */
+		count(&d->stale); /* expired: judged already, and one call has one verdict (A1) */
 		return;
 	}
 	if (outcome == BREAKER_SUCCESS)
@@ -404,10 +422,12 @@ void circuit_settle(struct region *r, struct circuit_token *token, const struct 
 	enum applied applied = apply(r, destination, rules, token->generation, is_probe, news, kind, now_ns);
 	if (applied == APPLIED_STALE)
 		count(&d->stale);
-	else if (applied == APPLIED && news != BREAKER_NEUTRAL)      /* one that moved it has ended its window (B9) */
+	else if (applied == APPLIED && news != BREAKER_NEUTRAL) /* one that moved it has ended its window (B9) */
 		note_recent(d, news);
 	if (is_probe) {
-		count(&d->probe_results[news == BREAKER_SUCCESS ? PROBE_SUCCESS : news == BREAKER_FAILURE ? PROBE_FAILURE : PROBE_NEUTRAL]);
+		count(&d->probe_results[news == BREAKER_SUCCESS	  ? PROBE_SUCCESS
+					: news == BREAKER_FAILURE ? PROBE_FAILURE
+								  : PROBE_NEUTRAL]);
 		drop_lease(r, destination, token);
 	}
 }
@@ -420,15 +440,17 @@ void circuit_set_pending(struct region *r, const struct circuit_token *token, bo
 
 void circuit_force(struct region *r, uint32_t destination, enum breaker_mode mode, uint64_t for_ms, int64_t now_ns)
 {
-	static const char *const reasons[] = { "set to auto by hand", "forced open by hand", "forced closed by hand", "set to observe by hand" };
+	static const char *const reasons[] = {
+		"set to auto by hand", "forced open by hand", "forced closed by hand", "set to observe by hand"};
 
 	if (destination >= r->capacity || r->is_read_only || (unsigned)mode > BREAKER_OBSERVE)
 		return;
 	struct destination *d = &r->destinations[destination];
-	/* The end before the mode, or a mode could be seen with the end of the one before it. Auto has none, and leaves the field
-	 * alone: another `force` may just have set its own. */
+	/* The end before the mode, or a mode could be seen with the end of the one before it. Auto has none, and leaves
+	 * the field alone: another `force` may just have set its own. */
 	if (mode != BREAKER_AUTO)
-		atomic_store_explicit(&d->mode_until_ms, for_ms ? (uint64_t)(now_ns / NS_PER_MS) + for_ms : 0, memory_order_release);
+		atomic_store_explicit(
+			&d->mode_until_ms, for_ms ? (uint64_t)(now_ns / NS_PER_MS) + for_ms : 0, memory_order_release);
 	for (int i = 0; i < TRIES; i++) {
 		uint64_t word = load_word(d), next = breaker_set_mode(word, mode, now_ns / NS_PER_MS);
 		if (next != word && !swap_word(d, word, next))

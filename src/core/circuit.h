@@ -1,5 +1,5 @@
-/* A circuit in use: the pure breaker applied to the shared word, with leases, counters and events. What the engine calls.
- * Lock-free, allocation-free, async-signal-safe; one clock reading is passed in by the caller. */
+/* A circuit in use: the pure breaker applied to the shared word, with leases, counters and events. What the engine
+ * calls. Lock-free, allocation-free, async-signal-safe; one clock reading is passed in by the caller. */
 #ifndef RESIL_CORE_CIRCUIT_H
 #define RESIL_CORE_CIRCUIT_H
 
@@ -11,37 +11,39 @@
 struct circuit_token {
 	uint32_t destination;
 	uint16_t generation;
-	int8_t lease;            /* slot, -1: no probe */
+	int8_t lease; /* slot, -1: no probe */
 	bool is_admitted;
 	uint64_t lease_word;
 	int64_t begun_ns;
 };
 
-/* Admits a call, or rejects it (counted, with an event for the first of a run): BREAKER_ADMIT and BREAKER_PROBE go on with a token
- * that must be settled once. Steps over B5, B6, B7 (collects dead holders), B15 (end of a forced mode), B16. The rejecting path
- * reads and adds only: no system call but for the collection of dead holders.
- * rules: of the caller's policy. */
-enum breaker_decision circuit_admit(struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns,
-	struct circuit_token *token);
+/* Admits a call, or rejects it (counted, with an event for the first of a run): BREAKER_ADMIT and BREAKER_PROBE go on
+ * with a token that must be settled once. Steps over B5, B6, B7 (collects dead holders), B15 (end of a forced mode),
+ * B16. The rejecting path reads and adds only: no system call but for the collection of dead holders. rules: of the
+ * caller's policy. */
+enum breaker_decision circuit_admit(struct region *r, uint32_t destination, const struct breaker_rules *rules,
+	int64_t now_ns, struct circuit_token *token);
 /* Would it be rejected now, plainly (open, time not up)? Loads only; counts nothing. */
 bool circuit_is_open(const struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns);
-/* The verdict of a call; exactly once a token (clears is_admitted, further calls do nothing). counts: false when the kind is
- * not in trip_on: counted, neutral to the breaker (A14). latency_ns < 0: not recorded. */
-void circuit_settle(struct region *r, struct circuit_token *token, const struct breaker_rules *rules, enum breaker_outcome outcome,
-	enum failure_kind kind, bool counts, int64_t now_ns, int64_t latency_ns);
+/* The verdict of a call; exactly once a token (clears is_admitted, further calls do nothing). counts: false when the
+ * kind is not in trip_on: counted, neutral to the breaker (A14). latency_ns < 0: not recorded. */
+void circuit_settle(struct region *r, struct circuit_token *token, const struct breaker_rules *rules,
+	enum breaker_outcome outcome, enum failure_kind kind, bool counts, int64_t now_ns, int64_t latency_ns);
 /* The call waits for a further address (A3), or has started one. Only of consequence to a probe. */
 void circuit_set_pending(struct region *r, const struct circuit_token *token, bool is_pending);
 
-/* Seed of the jitter: the same seed makes the same choices for the same destination and generation. Never set: from the time. */
+/* Seed of the jitter: the same seed makes the same choices for the same destination and generation. Never set: from the
+ * time. */
 void circuit_set_seed(uint64_t seed);
 
 /* By hand. for_ms 0: until told otherwise. Each leaves a transition event when the state changes. */
 void circuit_force(struct region *r, uint32_t destination, enum breaker_mode mode, uint64_t for_ms, int64_t now_ns);
 void circuit_reset(struct region *r, uint32_t destination, int64_t now_ns);
 
-/* Events. Each transition leaves one, by whoever won the compare-and-swap; killed between the two it leaves none. A run of rejections leaves one
- * (`rejected`, value 1) at its first; the admission that ends the run takes its length back to 0 and, where that admission is the transition to
- * half-open, puts it into that event's `value`. */
+/* Events. Each transition leaves one, by whoever won the compare-and-swap; killed between the two it leaves none. A run
+ * of rejections leaves one
+ * (`rejected`, value 1) at its first; the admission that ends the run takes its length back to 0 and, where that
+ * admission is the transition to half-open, puts it into that event's `value`. */
 
 /* One consistent enough picture for status, JSON and metrics. */
 struct circuit_view {
@@ -55,13 +57,13 @@ struct circuit_view {
 	uint64_t success, failure, neutral, rejected, would_reject, stale;
 	uint32_t in_flight;
 	uint64_t kinds[FAILURE_KIND_COUNT];
-	uint32_t recent_calls, recent_failures;   /* since the last transition, the last 100 at most */
+	uint32_t recent_calls, recent_failures; /* since the last transition, the last 100 at most */
 	uint64_t p50_us, p90_us, p99_us, max_us;
 	uint32_t probes_in_flight, probes_max;
 	uint64_t probe_results[5];
 	uint64_t opened_total;
 	uint64_t transitions[3][3];
-	bool has_last;                            /* the last transition */
+	bool has_last; /* the last transition */
 	enum breaker_state last_from, last_to;
 	char last_reason[48];
 	int64_t last_wall_ns;

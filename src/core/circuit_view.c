@@ -1,4 +1,5 @@
-/* The picture of a circuit for status, JSON and metrics (circuit.h). Reads only; the region may be mapped read-only, be in use, or hold anything. */
+/* The picture of a circuit for status, JSON and metrics (circuit.h). Reads only; the region may be mapped read-only, be
+ * in use, or hold anything. */
 #include "core/circuit.h"
 
 #include <string.h>
@@ -20,7 +21,8 @@ static void view_state(const struct destination *d, int64_t now_ns, struct circu
 {
 	uint64_t word = atomic_load_explicit(&d->breaker, memory_order_acquire), until = get(&d->mode_until_ms);
 	uint64_t now_ms = (uint64_t)(now_ns / NS_PER_MS);
-	struct breaker_rules rules = { .recovery_max_ms = atomic_load_explicit(&d->rule_recovery_max_ms, memory_order_relaxed) };
+	struct breaker_rules rules = {
+		.recovery_max_ms = atomic_load_explicit(&d->rule_recovery_max_ms, memory_order_relaxed)};
 
 	if (breaker_mode(word) != BREAKER_AUTO && until != 0 && now_ms >= until)
 		word = breaker_set_mode(word, BREAKER_AUTO, now_ns / NS_PER_MS);
@@ -33,7 +35,8 @@ static void view_state(const struct destination *d, int64_t now_ns, struct circu
 	else
 		view->retry_after_ms = breaker_retry_after_ms(word, &rules, now_ns / NS_PER_MS);
 	/* The tick has come round (37 hours): see unused_for_long in circuit.c. */
-	if (view->mode != BREAKER_FORCED_OPEN && now_ns - view->last_used_ns > (int64_t)BREAKER_WAIT_MAX_MS * NS_PER_MS + NS_PER_S)
+	if (view->mode != BREAKER_FORCED_OPEN &&
+		now_ns - view->last_used_ns > (int64_t)BREAKER_WAIT_MAX_MS * NS_PER_MS + NS_PER_S)
 		view->retry_after_ms = 0;
 }
 

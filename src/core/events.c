@@ -55,15 +55,15 @@ uint64_t events_add(struct region *r, struct event *e)
 	uint64_t seq;
 	do
 		seq = atomic_fetch_add_explicit(&r->header->event_seq, 1, memory_order_relaxed) + 1;
-	while (seq == 0);      /* damage only: 0 means "being written" */
+	while (seq == 0); /* damage only: 0 means "being written" */
 	struct event *slot = &r->events[seq % REGION_EVENTS];
 	uint64_t check = check_of(e, seq);
 
 	atomic_store_explicit(&slot->seq, 0, memory_order_relaxed);
-	atomic_thread_fence(memory_order_release);      /* partner: the reader's acquire fence before it reads seq again */
+	atomic_thread_fence(memory_order_release); /* partner: the reader's acquire fence before it reads seq again */
 	shared_put((char *)slot + BODY, (const char *)e + BODY, sizeof *e - BODY);
 	__atomic_store_n(&slot->check, check, __ATOMIC_RELAXED);
-	atomic_store_explicit(&slot->seq, seq, memory_order_release);      /* partner: the reader's first load */
+	atomic_store_explicit(&slot->seq, seq, memory_order_release); /* partner: the reader's first load */
 
 	atomic_store_explicit(&e->seq, seq, memory_order_relaxed);
 	e->check = check;

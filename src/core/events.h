@@ -5,34 +5,38 @@
 #include "core/region.h"
 
 /* X(ENUMERATOR, "name") */
-#define EVENT_TYPES(X)                                                                                         \
-	X(TRANSITION, "transition")                                                                            \
-	X(REJECTED, "rejected")                                                                                \
-	X(DEADLINE, "deadline")                                                                                \
-	X(EJECTED, "ejected")                                                                                  \
-	X(RETURNED, "returned")                                                                                \
-	X(FALLBACK, "fallback")                                                                                \
-	X(FAULT, "fault")                                                                                      \
-	X(RELOAD, "reload")                                                                                    \
-	X(CONFIG_ERROR, "config_error")                                                                        \
-	X(ATTACH, "attach")                                                                                    \
+/* clang-format off: a table */
+#define EVENT_TYPES(X)                                                                                                 \
+	X(TRANSITION, "transition")                                                                                    \
+	X(REJECTED, "rejected")                                                                                        \
+	X(DEADLINE, "deadline")                                                                                        \
+	X(EJECTED, "ejected")                                                                                          \
+	X(RETURNED, "returned")                                                                                        \
+	X(FALLBACK, "fallback")                                                                                        \
+	X(FAULT, "fault")                                                                                              \
+	X(RELOAD, "reload")                                                                                            \
+	X(CONFIG_ERROR, "config_error")                                                                                \
+	X(ATTACH, "attach")                                                                                            \
 	X(DETACH, "detach")
+/* clang-format on */
 
 enum event_type {
 #define X(name, text) EVENT_##name,
 	EVENT_TYPES(X)
 #undef X
-	EVENT_TYPE_COUNT
+		EVENT_TYPE_COUNT
 };
 
-/* A slot's life: seq 0, body, check, seq (release). A reader takes seq (acquire), body, seq again, and believes the body only when check, which
- * covers seq too, agrees: a writer that died half-way leaves a slot that no reader takes until it is written over a lap later, and two writers
- * a lap apart in one slot leave a body that agrees with neither. */
+/* A slot's life: seq 0, body, check, seq (release). A reader takes seq (acquire), body, seq again, and believes the
+ * body only when check, which covers seq too, agrees: a writer that died half-way leaves a slot that no reader takes
+ * until it is written over a lap later, and two writers a lap apart in one slot leave a body that agrees with neither.
+ */
 
-/* Writes one; seq, check, wall_ns, pid and exe are filled in here (exe and pid from r->me when there is one). Returns its seq. */
+/* Writes one; seq, check, wall_ns, pid and exe are filled in here (exe and pid from r->me when there is one). Returns
+ * its seq. */
 uint64_t events_add(struct region *r, struct event *e);
-/* Called in the process that wrote an event, after it is in the ring, on the thread that did it (any thread, a signal handler too): for the log.
- * Set once, before the first event. */
+/* Called in the process that wrote an event, after it is in the ring, on the thread that did it (any thread, a signal
+ * handler too): for the log. Set once, before the first event. */
 void events_set_listener(void (*listener)(const struct event *e));
 /* Copies event `seq` into e; false when it is not there (not yet, overwritten, torn). */
 bool events_read(const struct region *r, uint64_t seq, struct event *e);

@@ -19,7 +19,7 @@ enum connect_news failure_of_connect(int err, bool has_route, enum failure_kind 
 {
 	switch (err) {
 	case ECONNREFUSED:
-	case ENOENT:           /* a unix socket that its server took away: nobody listens there */
+	case ENOENT: /* a unix socket that its server took away: nobody listens there */
 		*kind = FAILURE_REFUSED;
 		return CONNECT_FAILED;
 	case ENETUNREACH:
@@ -28,21 +28,15 @@ enum connect_news failure_of_connect(int err, bool has_route, enum failure_kind 
 		/* fall through */
 	case EHOSTUNREACH:
 	case EHOSTDOWN:
-	case ENONET:           /* ICMP "host isolated" */
-	case ENOPROTOOPT:      /* ICMP "protocol unreachable" */
-		*kind = FAILURE_UNREACHABLE;
-		return CONNECT_FAILED;
-	case ETIMEDOUT:
-		*kind = FAILURE_CONNECT_TIMEOUT;
-		return CONNECT_FAILED;
+	case ENONET: /* ICMP "host isolated" */
+	case ENOPROTOOPT: /* ICMP "protocol unreachable" */ *kind = FAILURE_UNREACHABLE; return CONNECT_FAILED;
+	case ETIMEDOUT: *kind = FAILURE_CONNECT_TIMEOUT; return CONNECT_FAILED;
 	case ECONNRESET:
 	case ECONNABORTED:
-	case EPIPE:
-		*kind = FAILURE_RESET;
-		return CONNECT_FAILED;
+	case EPIPE: *kind = FAILURE_RESET; return CONNECT_FAILED;
 	default:
-		/* EMFILE, ENOBUFS, EADDRNOTAVAIL, EACCES, EINTR...: says nothing of the other side (A6). What is not known is not
-		 * held against it either. */
+		/* EMFILE, ENOBUFS, EADDRNOTAVAIL, EACCES, EINTR...: says nothing of the other side (A6). What is not
+		 * known is not held against it either. */
 		return CONNECT_LOCAL;
 	}
 }

@@ -1,4 +1,5 @@
-/* See identity.h. Called from the constructor and by the command: directories, file names, start times. Groups of command lines: identity_group.c. */
+/* See identity.h. Called from the constructor and by the command: directories, file names, start times. Groups of
+ * command lines: identity_group.c. */
 #include "core/identity.h"
 
 #include <errno.h>
@@ -9,17 +10,18 @@
 #include "base/text.h"
 #include "core/region.h"
 
-#define SOCKET_PATH_MAX 107      /* sun_path, without the NUL */
+#define SOCKET_PATH_MAX 107 /* sun_path, without the NUL */
 
 void identity_clean_group(char group[GROUP_MAX + 1], const char *wanted)
 {
-	struct text t = { .at = group, .cap = GROUP_MAX + 1 };
+	struct text t = {.at = group, .cap = GROUP_MAX + 1};
 	size_t len = strlen(wanted), keep = len <= GROUP_MAX ? len : 47;
 
 	group[0] = '\0';
 	for (size_t i = 0; i < keep; i++) {
 		char c = wanted[i];
-		bool is_plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+		bool is_plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+				c == '.' || c == '_' || c == '-';
 		text_char(&t, is_plain ? c : '_');
 	}
 	if (len > GROUP_MAX) {
@@ -38,7 +40,7 @@ static bool is_set(const char *value)
 bool identity_state_dir(char *dir, size_t cap, uid_t uid, const char *(*getenv_fn)(const char *))
 {
 	const char *wanted = getenv_fn("RESIL_STATE_DIR");
-	struct text t = { .at = dir, .cap = cap };
+	struct text t = {.at = dir, .cap = cap};
 
 	if (is_set(wanted))
 		text_str(&t, wanted);
@@ -50,7 +52,7 @@ bool identity_state_dir(char *dir, size_t cap, uid_t uid, const char *(*getenv_f
 bool identity_runtime_dir(char *dir, size_t cap, uid_t uid, const char *(*getenv_fn)(const char *))
 {
 	const char *wanted = getenv_fn("RESIL_RUNTIME_DIR"), *xdg = getenv_fn("XDG_RUNTIME_DIR");
-	struct text t = { .at = dir, .cap = cap };
+	struct text t = {.at = dir, .cap = cap};
 
 	if (is_set(wanted))
 		text_str(&t, wanted);
@@ -100,7 +102,7 @@ static bool hash_namespace(uint64_t *h, pid_t pid, const char *kind)
 
 bool identity_region_file(char *file, size_t cap, const char *group, pid_t pid)
 {
-	struct text t = { .at = file, .cap = cap };
+	struct text t = {.at = file, .cap = cap};
 	uint64_t h = HASH_START;
 
 	if (!hash_namespace(&h, pid, "pid") || !hash_namespace(&h, pid, "net"))
@@ -114,7 +116,7 @@ bool identity_region_file(char *file, size_t cap, const char *group, pid_t pid)
 
 static bool socket_path(char *path, size_t cap, const char *dir, const char *group, pid_t pid)
 {
-	struct text t = { .at = path, .cap = cap };
+	struct text t = {.at = path, .cap = cap};
 
 	text_fmt(&t, "%s/%s", dir, group);
 	if (pid > 0)
@@ -137,7 +139,7 @@ bool identity_socket_path(char *path, size_t cap, const char *dir, const char *g
 /* Skips to field n (from 3, the state) behind the command name; null when the line is shorter. */
 static const char *stat_field(const char *line, int n)
 {
-	const char *p = strrchr(line, ')');      /* a command name may hold spaces and parentheses */
+	const char *p = strrchr(line, ')'); /* a command name may hold spaces and parentheses */
 
 	for (int field = 2; p && field < n; field++) {
 		p = strchr(p, ' ');

@@ -41,7 +41,8 @@ void latency_record(struct latency *l, int64_t ns)
 	atomic_fetch_add_explicit(&l->count[bucket_of(us)], 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&l->sum_us, us, memory_order_relaxed);
 	uint64_t max = atomic_load_explicit(&l->max_us, memory_order_relaxed);
-	while (us > max && !atomic_compare_exchange_weak_explicit(&l->max_us, &max, us, memory_order_relaxed, memory_order_relaxed))
+	while (us > max && !atomic_compare_exchange_weak_explicit(
+				   &l->max_us, &max, us, memory_order_relaxed, memory_order_relaxed))
 		;
 }
 
@@ -62,7 +63,8 @@ uint64_t latency_quantile_us(const struct latency *l, uint32_t hundredths)
 		return 0;
 	if (hundredths >= 10000)
 		return max;
-	/* The rank from 1, rounded up: the median of one record is that record. total is under 2^32 * 464: no overflow. */
+	/* The rank from 1, rounded up: the median of one record is that record. total is under 2^32 * 464: no overflow.
+	 */
 	uint64_t rank = (total * hundredths + 9999) / 10000;
 	if (rank == 0)
 		rank = 1;
@@ -73,7 +75,7 @@ uint64_t latency_quantile_us(const struct latency *l, uint32_t hundredths)
 		uint64_t middle = (bucket_start(i) + bucket_start(i + 1) - 1) / 2;
 		return middle < max ? middle : max;
 	}
-	return max;      /* others recorded or reset it meanwhile */
+	return max; /* others recorded or reset it meanwhile */
 }
 
 uint64_t latency_count_until(const struct latency *l, uint64_t us)

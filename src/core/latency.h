@@ -15,7 +15,8 @@ struct latency {
 };
 
 void latency_record(struct latency *l, int64_t ns);
-/* The value below which `percent` (0..100, may be fractional in hundredths: 9990 = 99.9 %) of the records lie, in us; 0 when empty. */
+/* The value below which `percent` (0..100, may be fractional in hundredths: 9990 = 99.9 %) of the records lie, in us; 0
+ * when empty. */
 uint64_t latency_quantile_us(const struct latency *l, uint32_t hundredths);
 /* Records at or below `us`, for cumulative buckets. */
 uint64_t latency_count_until(const struct latency *l, uint64_t us);

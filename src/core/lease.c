@@ -19,7 +19,7 @@
 
 #define TICK_MS 64
 #define PENDING_TICKS 127u
-#define PENDING_LIMIT 16u          /* a second and a bit */
+#define PENDING_LIMIT 16u /* a second and a bit */
 /* Another processor may have read a slightly later clock: ages this close to a whole turn are 0. */
 #define SINCE_SLACK 1024u
 #define PENDING_SLACK 8u
@@ -47,10 +47,12 @@ static uint64_t owned_by(const struct region *r, uint64_t like, int64_t now_ns)
 
 static bool take_over(struct destination *d, uint32_t slot, uint64_t from, uint64_t to)
 {
-	return atomic_compare_exchange_strong_explicit(&d->lease[slot], &from, to, memory_order_acq_rel, memory_order_relaxed);
+	return atomic_compare_exchange_strong_explicit(
+		&d->lease[slot], &from, to, memory_order_acq_rel, memory_order_relaxed);
 }
 
-int lease_take(struct region *r, uint32_t destination, uint32_t max, uint16_t generation, int64_t now_ns, uint64_t *word)
+int lease_take(
+	struct region *r, uint32_t destination, uint32_t max, uint16_t generation, int64_t now_ns, uint64_t *word)
 {
 	if (destination >= r->capacity || r->me < 0)
 		return -EAGAIN;
@@ -61,7 +63,8 @@ int lease_take(struct region *r, uint32_t destination, uint32_t max, uint16_t ge
 		uint64_t seen = atomic_load_explicit(&d->lease[i], memory_order_relaxed);
 		if (seen & TAKEN)
 			continue;
-		if (atomic_compare_exchange_strong_explicit(&d->lease[i], &seen, mine, memory_order_acq_rel, memory_order_relaxed)) {
+		if (atomic_compare_exchange_strong_explicit(
+			    &d->lease[i], &seen, mine, memory_order_acq_rel, memory_order_relaxed)) {
 			*word = mine;
 			return (int)i;
 		}
@@ -110,13 +113,14 @@ void lease_set_pending(struct region *r, uint32_t destination, int slot, uint64_
 	uint64_t stamp = is_pending ? (uint64_t)(tick_of(clock_now_ns()) % PENDING_TICKS + 1) << PENDING_SHIFT : 0;
 	uint64_t seen = atomic_load_explicit(at, memory_order_relaxed);
 	while (is_same(seen, word))
-		if (atomic_compare_exchange_weak_explicit(at, &seen, (seen & ~PENDING_MASK) | stamp, memory_order_acq_rel, memory_order_relaxed))
+		if (atomic_compare_exchange_weak_explicit(
+			    at, &seen, (seen & ~PENDING_MASK) | stamp, memory_order_acq_rel, memory_order_relaxed))
 			return;
 }
 
 static bool is_holder_alive(struct region *r, uint64_t lease)
 {
-	uint32_t index = (uint32_t)(lease >> MEMBER_SHIFT);      /* 10 bits: always in the table */
+	uint32_t index = (uint32_t)(lease >> MEMBER_SHIFT); /* 10 bits: always in the table */
 	uint64_t id = atomic_load_explicit(&r->members[index].id, memory_order_acquire);
 
 	/* Left, or the record is another claim's: whoever held this lease is gone. */
@@ -152,7 +156,8 @@ int lease_collect(struct region *r, uint32_t destination, uint32_t probe_timeout
 	/* A time to come is damage, or a clock read a moment later: look at most once for that, too. */
 	if (checked <= now_ms && checked > 0 && now_ms - checked < COLLECT_EVERY_MS)
 		return 0;
-	if (!atomic_compare_exchange_strong_explicit(&d->holders_checked_ms, &checked, now_ms, memory_order_relaxed, memory_order_relaxed))
+	if (!atomic_compare_exchange_strong_explicit(
+		    &d->holders_checked_ms, &checked, now_ms, memory_order_relaxed, memory_order_relaxed))
 		return 0;
 	int freed = 0;
 	for (uint32_t i = 0; i < BREAKER_PROBES_MAX; i++) {
@@ -164,8 +169,9 @@ int lease_collect(struct region *r, uint32_t destination, uint32_t probe_timeout
 				continue;
 			atomic_fetch_add_explicit(&d->probe_results[PROBE_OWNER_DIED], 1, memory_order_relaxed);
 		} else if (r->me >= 0 && is_expired(lease, probe_timeout_ms, tick_of(now_ns))) {
-			/* Taken over first, freed last: the verdict must go before the slot, or the next holder would begin under it (B5), and
-			 * must not be given twice. Killed in between, we are a dead holder like any other. */
+			/* Taken over first, freed last: the verdict must go before the slot, or the next holder would
+			 * begin under it (B5), and must not be given twice. Killed in between, we are a dead holder
+			 * like any other. */
 			uint64_t ours = owned_by(r, lease, now_ns);
 			if (!take_over(d, i, lease, ours))
 				continue;

@@ -1,8 +1,9 @@
-/* See member.h. Joining and leaving: once a process; counting calls: every admission, any thread; reaping: whoever finds a dead one.
+/* See member.h. Joining and leaving: once a process; counting calls: every admission, any thread; reaping: whoever
+ * finds a dead one.
  *
- * A record's life: id 0 -> (CAS) ours -> 0. The claim number in the id comes from a counter that is never reset, so a record claimed again is
- * told from the one before, by leases too. use[] is emptied before the id is freed: each count is exchanged for 0 and so handed to
- * exactly one reaper; one that dies half-way leaves the rest to the next. */
+ * A record's life: id 0 -> (CAS) ours -> 0. The claim number in the id comes from a counter that is never reset, so a
+ * record claimed again is told from the one before, by leases too. use[] is emptied before the id is freed: each count
+ * is exchanged for 0 and so handed to exactly one reaper; one that dies half-way leaves the rest to the next. */
 #include "core/member.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@
 #define START_SHIFT 14
 #define START_MASK ((1ull << 28) - 1)
 #define REUSE_MASK ((1u << 14) - 1)
-#define REAP_AT_JOIN 64      /* records looked at when the table is full: bounds the first connect of the 1025th process */
+#define REAP_AT_JOIN 64 /* records looked at when the table is full: bounds the first connect of the 1025th process */
 
 static uint64_t make_id(pid_t pid, uint64_t start_ticks, uint32_t reuse)
 {
@@ -105,11 +106,12 @@ void member_reap(struct region *r, uint32_t index, uint64_t id)
 	struct member *m = &r->members[index];
 	for (int i = 0; i < MEMBER_USES; i++) {
 		if (atomic_load_explicit(&m->id, memory_order_acquire) != id)
-			return;      /* somebody else has done it */
+			return; /* somebody else has done it */
 		uint32_t use = atomic_exchange_explicit(&m->use[i], 0, memory_order_acq_rel);
-		uint32_t destination = (use >> 16) - 1;      /* 0 wraps out of range: none */
+		uint32_t destination = (use >> 16) - 1; /* 0 wraps out of range: none */
 		if ((use & 0xffff) != 0 && destination < r->capacity)
-			atomic_fetch_add_explicit(&r->destinations[destination].neutral, use & 0xffff, memory_order_relaxed);
+			atomic_fetch_add_explicit(
+				&r->destinations[destination].neutral, use & 0xffff, memory_order_relaxed);
 	}
 	atomic_compare_exchange_strong_explicit(&m->id, &id, 0, memory_order_acq_rel, memory_order_relaxed);
 }
@@ -134,8 +136,8 @@ void member_reap_dead(struct region *r)
 	}
 }
 
-/* +1 takes an entry of this destination or an unused one; a process with more destinations in flight than MEMBER_USES counts the
- * first ones only, and -1 never goes below 0. */
+/* +1 takes an entry of this destination or an unused one; a process with more destinations in flight than MEMBER_USES
+ * counts the first ones only, and -1 never goes below 0. */
 void member_count_call(struct region *r, uint32_t destination, int by)
 {
 	if (r->me < 0 || r->me >= REGION_MEMBERS || destination >= r->capacity || destination >= 0xffff)
@@ -154,7 +156,8 @@ void member_count_call(struct region *r, uint32_t destination, int by)
 				next = use - 1;
 			else
 				break;
-			if (atomic_compare_exchange_weak_explicit(&m->use[i], &use, next, memory_order_relaxed, memory_order_relaxed))
+			if (atomic_compare_exchange_weak_explicit(
+				    &m->use[i], &use, next, memory_order_relaxed, memory_order_relaxed))
 				return;
 		}
 	}

@@ -4,12 +4,12 @@
 
 #include "core/region.h"
 
-/* Takes a record for this process (pid and start_ticks from identity.h); sets r->me and r->my_id. A full table leaves me = -1:
- * such a process is guarded but never a probe. */
+/* Takes a record for this process (pid and start_ticks from identity.h); sets r->me and r->my_id. A full table leaves
+ * me = -1: such a process is guarded but never a probe. */
 void member_join(struct region *r, pid_t pid, uint64_t start_ticks, const char *exe, int64_t now_ns);
 void member_leave(struct region *r);
-/* Does the process of this id live? Zombies do not; pid reuse is seen by the start time. Reads /proc/PID/stat (kill(pid, 0) where
- * /proc is not to be had). */
+/* Does the process of this id live? Zombies do not; pid reuse is seen by the start time. Reads /proc/PID/stat
+ * (kill(pid, 0) where /proc is not to be had). */
 bool member_is_alive(uint64_t id);
 pid_t member_pid(uint64_t id);
 /* Frees a dead member's record: its calls in flight become neutral (A5). Idempotent; any process may. */

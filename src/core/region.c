@@ -1,4 +1,5 @@
-/* See region.h. Attaching and closing: the first guarded connect of a process, the command; on any thread, never in a hot path. */
+/* See region.h. Attaching and closing: the first guarded connect of a process, the command; on any thread, never in a
+ * hot path. */
 #include "core/region.h"
 
 #include <errno.h>
@@ -9,15 +10,16 @@
 #include "core/shared.h"
 
 #define ALIGN 64u
-#define ATTEMPTS 50                /* rounds of open or make, while others replace; a millisecond each at most */
-#define INTERRUPTIONS 100          /* an app's interval timer may interrupt the allocation time and again */
+#define ATTEMPTS 50	  /* rounds of open or make, while others replace; a millisecond each at most */
+#define INTERRUPTIONS 100 /* an app's interval timer may interrupt the allocation time and again */
 
 static const char magic[8] = "resil";
 
 _Static_assert(sizeof(struct member) == 120, "layout 1");
 _Static_assert(sizeof(struct event) == 384, "layout 1");
 _Static_assert(sizeof(struct destination) == 3648, "layout 1");
-_Static_assert(offsetof(struct destination, breaker) % 64 == 0 && offsetof(struct destination, lease) % 64 == 0, "layout 1");
+_Static_assert(
+	offsetof(struct destination, breaker) % 64 == 0 && offsetof(struct destination, lease) % 64 == 0, "layout 1");
 
 static size_t aligned(size_t n)
 {
@@ -94,7 +96,8 @@ static void fill_header(struct region_header *h, const char *group, uint32_t cap
 int region_attach_private(struct region *r, const char *group, uint32_t capacity)
 {
 	capacity = bounded(capacity);
-	void *at = sys_mmap(region_size(capacity), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *at = sys_mmap(
+		region_size(capacity), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (sys_is_error(at)) {
 		memset(r, 0, sizeof *r);
 		r->me = -1;
@@ -119,7 +122,8 @@ static int check_owner(int fd, struct stat *st, bool root_may)
 	return 0;
 }
 
-/* 0, -EPROTO: damaged or another layout, -ESTALE: of another boot. Reads before it maps: a short file must not be touched beyond its end. */
+/* 0, -EPROTO: damaged or another layout, -ESTALE: of another boot. Reads before it maps: a short file must not be
+ * touched beyond its end. */
 static int check_contents(int fd, const struct stat *st, uint32_t *capacity)
 {
 	struct region_header h;
@@ -127,8 +131,8 @@ static int check_contents(int fd, const struct stat *st, uint32_t *capacity)
 	ssize_t n = sys_read(fd, &h, sizeof h);
 
 	if (n != (ssize_t)sizeof h || memcmp(h.magic, magic, sizeof magic) != 0 || h.layout != REGION_LAYOUT ||
-	    h.capacity == 0 || h.capacity > REGION_CAPACITY_MAX || h.size != region_size(h.capacity) ||
-	    st->st_size < 0 || (uint64_t)st->st_size != h.size)
+		h.capacity == 0 || h.capacity > REGION_CAPACITY_MAX || h.size != region_size(h.capacity) ||
+		st->st_size < 0 || (uint64_t)st->st_size != h.size)
 		return -EPROTO;
 	read_boot_id(boot);
 	if (boot[0] && memcmp(boot, h.boot_id, sizeof boot) != 0)
@@ -250,13 +254,14 @@ static int make(struct region *r, const char *path, const char *group, uint32_t 
 	int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
 	int fd = sys_open(beside, flags, 0600);
 	if (fd == -EEXIST) {
-		/* This thread's id, so its maker is dead (or we interrupted ourselves, who then lose the link below). */
+		/* This thread's id, so its maker is dead (or we interrupted ourselves, who then lose the link below).
+		 */
 		sys_unlink(beside);
 		fd = sys_open(beside, flags, 0600);
 	}
 	if (fd < 0)
 		return fd;
-	int err = (int)SYS2(SYS_fchmod, fd, 0600);      /* whatever the umask made of it */
+	int err = (int)SYS2(SYS_fchmod, fd, 0600); /* whatever the umask made of it */
 	if (err == 0)
 		err = allocate(fd, size);
 	if (err == 0)
@@ -286,9 +291,9 @@ static int attach_shared(struct region *r, const char *dir, const char *file, co
 	if (t.is_cut)
 		return -ENAMETOOLONG;
 	for (int i = 0; i < ATTEMPTS && err == -EAGAIN; i++) {
-		struct timespec ms = { 0, 1000000 };
+		struct timespec ms = {0, 1000000};
 		if (i > 1)
-			sys_poll(NULL, 0, &ms);      /* another is replacing it: give it a moment */
+			sys_poll(NULL, 0, &ms); /* another is replacing it: give it a moment */
 		err = open_existing(r, path);
 		if (err == -ENOENT)
 			err = make(r, path, group, capacity);

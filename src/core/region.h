@@ -1,4 +1,5 @@
-/* The shared memory of a group: one file, mapped by every member and by the command, that outlives processes on purpose.
+/* The shared memory of a group: one file, mapped by every member and by the command, that outlives processes on
+ * purpose.
  *
  * Layout (offsets only, no pointers; another layout is another file, its number is in the name):
  *    header | members[REGION_MEMBERS] | events[REGION_EVENTS] | destinations[capacity]
@@ -24,38 +25,38 @@
 #define REGION_LAYOUT 1
 #define REGION_MEMBERS 1024
 #define REGION_EVENTS 512
-#define REGION_CAPACITY_MAX 65000  /* destination indexes fit 16 bits (member.use) */
-#define REGION_NAME_MAX 255        /* longest destination name (DNS name + port fit) */
-#define REGION_RECENT 100          /* last calls kept for the displayed rate */
-#define MEMBER_USES 16             /* destinations a member counts its calls in flight for */
+#define REGION_CAPACITY_MAX 65000 /* destination indexes fit 16 bits (member.use) */
+#define REGION_NAME_MAX 255	  /* longest destination name (DNS name + port fit) */
+#define REGION_RECENT 100	  /* last calls kept for the displayed rate */
+#define MEMBER_USES 16		  /* destinations a member counts its calls in flight for */
 
 /* A process of the group.
- * id: pid 22 bits | start time (clock ticks since boot, modulo 2^28) 28 | reuse 14. Claimed by CAS from 0 (or from a dead
- * member's) to ours; the rest is written after. A crash in between leaves empty strings and counts, which is what a reader shows.
- * Freed (id = 0) at exit; a member killed is freed by whoever finds it dead (member_reap). */
+ * id: pid 22 bits | start time (clock ticks since boot, modulo 2^28) 28 | reuse 14. Claimed by CAS from 0 (or from a
+ * dead member's) to ours; the rest is written after. A crash in between leaves empty strings and counts, which is what
+ * a reader shows. Freed (id = 0) at exit; a member killed is freed by whoever finds it dead (member_reap). */
 struct member {
 	_Atomic uint64_t id;
-	_Atomic int64_t since_ns;              /* CLOCK_MONOTONIC */
-	_Atomic uint32_t connections;          /* guarded connections open now */
-	_Atomic uint32_t claims;               /* times this record was claimed or tried for: source of `reuse`, never reset */
-	_Atomic uint32_t use[MEMBER_USES];     /* destination index + 1 (16 bits, high) | calls in flight (16 bits, low) */
+	_Atomic int64_t since_ns;     /* CLOCK_MONOTONIC */
+	_Atomic uint32_t connections; /* guarded connections open now */
+	_Atomic uint32_t claims;      /* times this record was claimed or tried for: source of `reuse`, never reset */
+	_Atomic uint32_t use[MEMBER_USES]; /* destination index + 1 (16 bits, high) | calls in flight (16 bits, low) */
 	char exe[32];
 };
 
 /* An event. seq is 0 while it is being written; check covers all fields after it, so a torn one (a writer stopped for
  * a whole lap, or dead half-way) is recognised and skipped by readers. */
 struct event {
-	_Atomic uint64_t seq;                  /* 1.. */
+	_Atomic uint64_t seq; /* 1.. */
 	uint64_t check;
 	int64_t wall_ns;
-	int64_t retry_after_ms;                /* transition to open; else -1 */
-	int64_t value;                         /* rejected: count; deadline: ns of the limit; reload: generation */
+	int64_t retry_after_ms; /* transition to open; else -1 */
+	int64_t value;		/* rejected: count; deadline: ns of the limit; reload: generation */
 	uint32_t pid;
-	uint8_t type;                          /* enum event_type */
-	uint8_t from, to;                      /* enum breaker_state */
+	uint8_t type;	  /* enum event_type */
+	uint8_t from, to; /* enum breaker_state */
 	uint8_t unused;
 	char exe[32];
-	char reason[48];                       /* "5 consecutive failures (refused)", phase of a deadline, text of an error */
+	char reason[48]; /* "5 consecutive failures (refused)", phase of a deadline, text of an error */
 	char destination[REGION_NAME_MAX + 1];
 };
 
@@ -67,33 +68,35 @@ struct destination {
 	_Atomic uint32_t is_ready;
 	_Atomic uint32_t name_len;
 	char name[REGION_NAME_MAX + 1];
-	char policy[64];                       /* the section that matched when it was made; "" for [defaults] */
+	char policy[64]; /* the section that matched when it was made; "" for [defaults] */
 
 	_Alignas(64) _Atomic uint64_t breaker; /* breaker.h */
-	_Atomic uint64_t mode_until_ms;        /* end of a forced mode, CLOCK_MONOTONIC; 0: until told otherwise */
+	_Atomic uint64_t mode_until_ms;	       /* end of a forced mode, CLOCK_MONOTONIC; 0: until told otherwise */
 	_Atomic int64_t last_success_ns;       /* CLOCK_MONOTONIC; A5's "no call has succeeded since" */
 	_Atomic int64_t last_used_ns;
-	_Atomic int64_t holders_checked_ms;    /* B7: at most once in 100 ms */
-	_Atomic uint64_t rejected_run;         /* rejections since the last event about them */
+	_Atomic int64_t holders_checked_ms; /* B7: at most once in 100 ms */
+	_Atomic uint64_t rejected_run;	    /* rejections since the last event about them */
 
 	_Alignas(64) _Atomic uint64_t lease[BREAKER_PROBES_MAX]; /* lease.h */
 
 	_Alignas(64) _Atomic uint64_t success, failure, neutral, rejected, would_reject, stale;
 	_Atomic uint64_t kinds[FAILURE_KIND_COUNT];
 	_Atomic uint64_t opened_total;
-	_Atomic uint64_t transitions[3][3];    /* [from][to], enum breaker_state */
-	_Atomic uint64_t probe_results[5];     /* enum probe_result */
+	_Atomic uint64_t transitions[3][3]; /* [from][to], enum breaker_state */
+	_Atomic uint64_t probe_results[5];  /* enum probe_result */
 
-	/* The last transition, for display. Written after the winning CAS by its winner only; a crash leaves the one before. */
-	_Atomic uint64_t last_from_to;         /* seq of its event << 4 | from << 2 | to; 0: none */
+	/* The last transition, for display. Written after the winning CAS by its winner only; a crash leaves the one
+	 * before. */
+	_Atomic uint64_t last_from_to; /* seq of its event << 4 | from << 2 | to; 0: none */
 	_Atomic int64_t last_wall_ns;
 	char last_reason[48];
 
-	_Atomic uint32_t recent_next;          /* position in recent[]; calls so far */
-	_Atomic uint32_t recent_from;          /* recent_next at the last transition (B9) */
+	_Atomic uint32_t recent_next;		    /* position in recent[]; calls so far */
+	_Atomic uint32_t recent_from;		    /* recent_next at the last transition (B9) */
 	_Atomic uint8_t recent[REGION_RECENT + 28]; /* 0 none, 1 success, 2 failure */
 
-	/* The rules of the policy that last used it, so that the command can show retry_after without any configuration. */
+	/* The rules of the policy that last used it, so that the command can show retry_after without any
+	 * configuration. */
 	_Atomic uint32_t rule_recovery_max_ms;
 	_Atomic uint32_t rule_half_open_max;
 
@@ -101,19 +104,19 @@ struct destination {
 };
 
 struct region_header {
-	char magic[8];                         /* "resil\0\0\0" */
+	char magic[8]; /* "resil\0\0\0" */
 	uint32_t layout;
-	uint32_t capacity;                     /* destinations */
+	uint32_t capacity; /* destinations */
 	uint64_t size;
-	char boot_id[40];                      /* of the boot that made it: ticks of another boot mean nothing */
+	char boot_id[40]; /* of the boot that made it: ticks of another boot mean nothing */
 	char group[65];
-	_Atomic uint32_t is_off;               /* `resil off`: every member passes everything through */
-	_Atomic uint32_t reload_seq;           /* members re-read their configuration when it has moved */
-	_Atomic uint64_t event_seq;            /* last one given out */
-	_Atomic uint64_t config_complaint;     /* hash of the configuration fault already said on stderr (E8) */
-	_Atomic uint64_t control_owner;        /* member id that serves the socket; 0 none */
-	_Atomic uint64_t standby[2];           /* member ids that wait to take it over */
-	_Atomic uint64_t registry_full;        /* destinations that ran unguarded for want of a place (B17) */
+	_Atomic uint32_t is_off;	   /* `resil off`: every member passes everything through */
+	_Atomic uint32_t reload_seq;	   /* members re-read their configuration when it has moved */
+	_Atomic uint64_t event_seq;	   /* last one given out */
+	_Atomic uint64_t config_complaint; /* hash of the configuration fault already said on stderr (E8) */
+	_Atomic uint64_t control_owner;	   /* member id that serves the socket; 0 none */
+	_Atomic uint64_t standby[2];	   /* member ids that wait to take it over */
+	_Atomic uint64_t registry_full;	   /* destinations that ran unguarded for want of a place (B17) */
 };
 
 /* This process's hold on a region. Zero-initialised is "not attached". */
@@ -123,32 +126,34 @@ struct region {
 	struct event *events;
 	struct destination *destinations;
 	uint32_t capacity;
-	bool is_shared;               /* false: private memory (state = private, or no shared memory to be had) */
+	bool is_shared; /* false: private memory (state = private, or no shared memory to be had) */
 	bool is_read_only;
 	dev_t dev;
 	ino_t ino;
 	size_t size;
-	int32_t me;                   /* index in members, -1: none (the command, or the table is full) */
+	int32_t me; /* index in members, -1: none (the command, or the table is full) */
 	uint64_t my_id;
 	char path[256];
 };
 
 /* How a file comes and goes, so that all who attach meet in one:
- *   make     PATH.TID (O_EXCL) is allocated, filled and then link(2)ed to PATH: EEXIST means that another was faster, and its file is opened. A
- *            maker killed before the link leaves PATH.TID, which the next maker with that thread id throws away.
- *   open     what is at PATH is used when it is a regular file of ours, 0600, with our magic, layout and the size its capacity asks for.
- *            A link, another owner, rights for others: left alone, private memory instead.
- *   replace  a damaged one, a short one and one of another boot are unlinked: by the holder of a file lock (flock, never waited for) on the very
- *            file, after seeing that PATH still is that file. So nobody unlinks a successor, and who dies at it lets go of the lock.
- *            Those who have it mapped keep their memory, which is never shortened, until region_is_current() tells them. */
+ *   make     PATH.TID (O_EXCL) is allocated, filled and then link(2)ed to PATH: EEXIST means that another was faster,
+ * and its file is opened. A maker killed before the link leaves PATH.TID, which the next maker with that thread id
+ * throws away. open     what is at PATH is used when it is a regular file of ours, 0600, with our magic, layout and the
+ * size its capacity asks for. A link, another owner, rights for others: left alone, private memory instead. replace  a
+ * damaged one, a short one and one of another boot are unlinked: by the holder of a file lock (flock, never waited for)
+ * on the very file, after seeing that PATH still is that file. So nobody unlinks a successor, and who dies at it lets
+ * go of the lock. Those who have it mapped keep their memory, which is never shortened, until region_is_current() tells
+ * them. */
 
-/* Maps a group's region, making it when absent: made beside under a temporary name, allocated in full (a sparse page on a
- * full tmpfs is SIGBUS), and linked into place. dir must exist and be ours (identity_make_dir). Falls back to private memory.
- * Returns 0; -errno when not even private memory is to be had. Whether it fell back: !is_shared. No malloc, no stdio, no lock.
- * why: in the fall-back, the errno that prevented sharing. */
+/* Maps a group's region, making it when absent: made beside under a temporary name, allocated in full (a sparse page on
+ * a full tmpfs is SIGBUS), and linked into place. dir must exist and be ours (identity_make_dir). Falls back to private
+ * memory. Returns 0; -errno when not even private memory is to be had. Whether it fell back: !is_shared. No malloc, no
+ * stdio, no lock. why: in the fall-back, the errno that prevented sharing. */
 int region_attach(struct region *r, const char *dir, const char *file, const char *group, uint32_t capacity, int *why);
 int region_attach_private(struct region *r, const char *group, uint32_t capacity);
-/* Maps an existing region file for the command. -errno: ENOENT, EPERM (not ours), EPROTO (not a region, or another layout), ESTALE (of another boot). Root may open anybody's. */
+/* Maps an existing region file for the command. -errno: ENOENT, EPERM (not ours), EPROTO (not a region, or another
+ * layout), ESTALE (of another boot). Root may open anybody's. */
 int region_open(struct region *r, const char *path, bool read_only);
 /* Bytes of a region of that capacity. */
 size_t region_size(uint32_t capacity);

@@ -1,4 +1,5 @@
-/* Is a region what its writers would have left? For tests and `resil doctor`, not for safety: nothing relies on it (region.h). */
+/* Is a region what its writers would have left? For tests and `resil doctor`, not for safety: nothing relies on it
+ * (region.h). */
 #include "core/region.h"
 
 #include <string.h>
@@ -37,7 +38,7 @@ static bool destination_valid(const struct region *r, uint32_t i, struct text *w
 	if ((word & 3) > BREAKER_OPEN)
 		return fault(why, "a breaker is in no state", i);
 	if ((breaker_mode(word) == BREAKER_FORCED_OPEN && breaker_state(word) != BREAKER_OPEN) ||
-	    (breaker_mode(word) == BREAKER_FORCED_CLOSED && breaker_state(word) != BREAKER_CLOSED))
+		(breaker_mode(word) == BREAKER_FORCED_CLOSED && breaker_state(word) != BREAKER_CLOSED))
 		return fault(why, "a forced breaker is in another state than its mode", i);
 	for (int k = 0; k < (int)BREAKER_PROBES_MAX; k++) {
 		uint64_t lease = atomic_load_explicit(&d->lease[k], memory_order_relaxed);
@@ -84,7 +85,8 @@ bool region_valid(const struct region *r, struct text *why)
 	for (uint32_t i = 0; i < REGION_EVENTS; i++) {
 		uint64_t seq = atomic_load_explicit(&r->events[i].seq, memory_order_acquire);
 		/* One written while we look may be newer than what we read first. */
-		if (seq != 0 && (seq % REGION_EVENTS != i || (seq > newest && seq > atomic_load_explicit(&h->event_seq, memory_order_acquire))))
+		if (seq != 0 && (seq % REGION_EVENTS != i || (seq > newest && seq > atomic_load_explicit(&h->event_seq,
+											    memory_order_acquire))))
 			return fault(why, "an event is in another's place", i);
 	}
 	return true;

@@ -1,8 +1,9 @@
 /* See registry.h. Called on the connect path and by listings; any process, any thread; no lock, no system call.
  *
- * A slot's life: key_hash 0 -> claimed by CAS; name, policy, name_len written; is_ready 1 (release). A claimer that dies in between leaves a
- * slot that the next one with this key fills with the same bytes. Two names of one hash do not share a slot: once it is ready the name
- * decides, and the other goes on to the next free one. Slots are never freed yet, so a probe sequence never has holes. */
+ * A slot's life: key_hash 0 -> claimed by CAS; name, policy, name_len written; is_ready 1 (release). A claimer that
+ * dies in between leaves a slot that the next one with this key fills with the same bytes. Two names of one hash do not
+ * share a slot: once it is ready the name decides, and the other goes on to the next free one. Slots are never freed
+ * yet, so a probe sequence never has holes. */
 #include "core/registry.h"
 
 #include <errno.h>
@@ -46,7 +47,7 @@ static void fill(struct destination *d, const char *name, size_t len, const char
 	shared_put_text(d->name, sizeof d->name, name);
 	shared_put_text(d->policy, sizeof d->policy, policy ? policy : "");
 	atomic_store_explicit(&d->name_len, (uint32_t)len, memory_order_relaxed);
-	atomic_store_explicit(&d->is_ready, 1, memory_order_release);      /* partner: is_ready() */
+	atomic_store_explicit(&d->is_ready, 1, memory_order_release); /* partner: is_ready() */
 }
 
 int registry_find(const struct region *r, const char *name)
@@ -83,14 +84,15 @@ int registry_find_or_add(struct region *r, const char *name, const char *policy,
 	for (uint32_t i = 0; i < r->capacity; i++, at = at + 1 == r->capacity ? 0 : at + 1) {
 		struct destination *d = &r->destinations[at];
 		uint64_t seen = atomic_load_explicit(&d->key_hash, memory_order_acquire);
-		if (seen == 0 && atomic_compare_exchange_strong_explicit(&d->key_hash, &seen, key, memory_order_acq_rel, memory_order_acquire)) {
+		if (seen == 0 && atomic_compare_exchange_strong_explicit(
+					 &d->key_hash, &seen, key, memory_order_acq_rel, memory_order_acquire)) {
 			fill(d, name, len, policy);
 			atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed);
 			return (int)at;
 		}
 		if (seen != key)
 			continue;
-		if (!is_ready(d))      /* its claimer is at it this moment, or died at it: the same bytes either way */
+		if (!is_ready(d)) /* its claimer is at it this moment, or died at it: the same bytes either way */
 			fill(d, name, len, policy);
 		if (has_name(d, name, len))
 			return (int)at;
@@ -102,7 +104,8 @@ int registry_find_or_add(struct region *r, const char *name, const char *policy,
 int registry_next(const struct region *r, uint32_t from)
 {
 	for (uint32_t i = from; i < r->capacity; i++)
-		if (atomic_load_explicit(&r->destinations[i].key_hash, memory_order_acquire) != 0 && is_ready(&r->destinations[i]))
+		if (atomic_load_explicit(&r->destinations[i].key_hash, memory_order_acquire) != 0 &&
+			is_ready(&r->destinations[i]))
 			return (int)i;
 	return -1;
 }

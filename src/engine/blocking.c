@@ -1,10 +1,12 @@
 /* See blocking.h.
  *
- * The kernel's timer wheel rounds a wait up by as much as an eighth (SO_SNDTIMEO of 300 ms ended at 326: measured, HZ 250). So the wait is taken in pieces: seven eighths
- * of what is left, as long as that is more than the wheel resolves finely, and connect called again on the socket goes on waiting.
+ * The kernel's timer wheel rounds a wait up by as much as an eighth (SO_SNDTIMEO of 300 ms ended at 326: measured, HZ
+ * 250). So the wait is taken in pieces: seven eighths of what is left, as long as that is more than the wheel resolves
+ * finely, and connect called again on the socket goes on waiting.
  *
- * With SO_SNDTIMEO set, a signal whose handler has SA_RESTART ends connect with EINTR where without it the kernel would restart (sock_intr_errno). So on EINTR we look whether
- * the app has any handler without SA_RESTART: if none, we restart as the kernel would have. */
+ * With SO_SNDTIMEO set, a signal whose handler has SA_RESTART ends connect with EINTR where without it the kernel would
+ * restart (sock_intr_errno). So on EINTR we look whether the app has any handler without SA_RESTART: if none, we
+ * restart as the kernel would have. */
 #include "engine/blocking.h"
 
 #include <errno.h>
@@ -16,11 +18,11 @@
 #include "base/real.h"
 #include "base/sys.h"
 
-#define FINE_US 100000    /* below it the wheel is as fine as a tick */
+#define FINE_US 100000 /* below it the wheel is as fine as a tick */
 
 static void set_timeout(int fd, int64_t us)
 {
-	struct timeval tv = { .tv_sec = us / 1000000, .tv_usec = us % 1000000 };
+	struct timeval tv = {.tv_sec = us / 1000000, .tv_usec = us % 1000000};
 	sys_setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv);
 }
 
@@ -47,7 +49,7 @@ static bool every_handler_restarts(void)
 
 static int time_out(int fd)
 {
-	static const struct sockaddr nowhere = { .sa_family = AF_UNSPEC };
+	static const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
 	sys_connect(fd, &nowhere, sizeof nowhere);
 	errno = ETIMEDOUT;
 	return -1;
@@ -78,8 +80,10 @@ int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t d
 			now = clock_now_ns();
 		if (err == EINTR && every_handler_restarts())
 			is_over = true;
-		/* Back at once although it should block: it does not block (O_NONBLOCK set behind our back). The timer takes it. */
-		if (is_over && err == EINPROGRESS && (now - then) / 1000 < (left_us > FINE_US ? left_us / 8 * 7 : left_us) / 2)
+		/* Back at once although it should block: it does not block (O_NONBLOCK set behind our back). The timer
+		 * takes it. */
+		if (is_over && err == EINPROGRESS &&
+			(now - then) / 1000 < (left_us > FINE_US ? left_us / 8 * 7 : left_us) / 2)
 			break;
 		if (!is_over)
 			break;

@@ -5,8 +5,9 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* connect(2) that ends by deadline_ns (CLOCK_MONOTONIC) with ETIMEDOUT, never before. app_timeout_us: the socket's own SO_SNDTIMEO (0: none), kept and
- * restored; where it is the shorter one it holds as without us (EINPROGRESS). Returns as connect does. */
+/* connect(2) that ends by deadline_ns (CLOCK_MONOTONIC) with ETIMEDOUT, never before. app_timeout_us: the socket's own
+ * SO_SNDTIMEO (0: none), kept and restored; where it is the shorter one it holds as without us (EINPROGRESS). Returns
+ * as connect does. */
 int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t deadline_ns, int64_t app_timeout_us);
 
 #endif

@@ -8,7 +8,7 @@
 #include "engine/guest.h"
 
 #define POOL 65536u
-#define POOL_TIGHT 1024u            /* under a limit of address space */
+#define POOL_TIGHT 1024u /* under a limit of address space */
 
 enum state { FREE, LIVE, SETTLED };
 
@@ -18,20 +18,20 @@ struct call {
 	struct circuit_token token;
 	struct breaker_rules rules;
 	_Atomic int64_t last_attempt_ns;
-	_Atomic uint32_t last_kind;   /* of the last failed attempt */
+	_Atomic uint32_t last_kind; /* of the last failed attempt */
 	uint32_t name;
 	uint32_t all;
 	uint32_t destination;
 	bool has_circuit;
 	bool is_group;
 	uintptr_t thread;
-	_Atomic uint32_t next_free;   /* index + 1 */
+	_Atomic uint32_t next_free; /* index + 1 */
 };
 
 static struct call *pool;
 static uint32_t pool_size;
-static _Atomic uint32_t high;       /* records ever used */
-static _Atomic uint64_t free_list;  /* tag 32 | index + 1 */
+static _Atomic uint32_t high;	   /* records ever used */
+static _Atomic uint64_t free_list; /* tag 32 | index + 1 */
 static _Atomic uint32_t live;
 _Atomic uint32_t call_live_groups;
 
@@ -39,7 +39,7 @@ _Atomic uint32_t call_live_groups;
 #define TRIED(word) ((uint32_t)((word) >> 16))
 #define FLYING(word) ((uint32_t)((word) >> 8) & 0xff)
 #define HAS_FAILED(word) ((bool)((word) >> 2 & 1))
-#define STATE(word) ((enum state)((word) & 3))
+#define STATE(word) ((enum state)((word)&3))
 #define FLYING_MAX 0xffu
 
 static uint64_t word_make(uint32_t tag, uint32_t tried, uint32_t flying, bool failed, enum state state)
@@ -57,7 +57,7 @@ static bool pool_make(void)
 {
 	if (__atomic_load_n(&pool, __ATOMIC_ACQUIRE))
 		return true;
-	struct rlimit space = { .rlim_cur = RLIM_INFINITY };
+	struct rlimit space = {.rlim_cur = RLIM_INFINITY};
 	sys_getrlimit(RLIMIT_AS, &space);
 	uint32_t n = space.rlim_cur == RLIM_INFINITY ? POOL : POOL_TIGHT;
 	size_t size = n * sizeof(struct call);
@@ -78,10 +78,10 @@ static uint32_t pool_take(void)
 	uint64_t head = atomic_load_explicit(&free_list, memory_order_acquire);
 	while ((uint32_t)head) {
 		uint32_t index = (uint32_t)head - 1;
-		uint64_t next = ((head >> 32) + 1) << 32 |
-				atomic_load_explicit(&pool[index].next_free, memory_order_relaxed);
-		if (atomic_compare_exchange_weak_explicit(&free_list, &head, next, memory_order_acq_rel,
-							  memory_order_acquire))
+		uint64_t next =
+			((head >> 32) + 1) << 32 | atomic_load_explicit(&pool[index].next_free, memory_order_relaxed);
+		if (atomic_compare_exchange_weak_explicit(
+			    &free_list, &head, next, memory_order_acq_rel, memory_order_acquire))
 			return index;
 	}
 	uint32_t index = atomic_fetch_add(&high, 1);
@@ -101,8 +101,8 @@ static void pool_give(uint32_t index)
 	do {
 		atomic_store_explicit(&c->next_free, (uint32_t)head, memory_order_relaxed);
 		next = ((head >> 32) + 1) << 32 | (index + 1);
-	} while (!atomic_compare_exchange_weak_explicit(&free_list, &head, next, memory_order_release,
-							memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(
+		&free_list, &head, next, memory_order_release, memory_order_relaxed));
 }
 
 uint32_t call_begin(const struct guard *g, const struct circuit_token *token, int64_t now_ns)
@@ -136,11 +136,12 @@ static void settle(struct call *c, enum breaker_outcome outcome, int64_t now_ns)
 		return;
 	enum failure_kind kind = (enum failure_kind)atomic_load_explicit(&c->last_kind, memory_order_relaxed);
 	circuit_settle(c->region, &c->token, &c->rules, outcome, kind, true, now_ns,
-		       outcome == BREAKER_NEUTRAL ? -1 : now_ns - c->token.begun_ns);
+		outcome == BREAKER_NEUTRAL ? -1 : now_ns - c->token.begun_ns);
 }
 
-/* Ends one attempt, and with it the call when it was the last and nothing is left to wait for. Frees the record with the last attempt of a settled call.
- * LOCAL: trouble of this machine (no route for this family): no news, but the name's other addresses may follow. DROPPED: the app let go. */
+/* Ends one attempt, and with it the call when it was the last and nothing is left to wait for. Frees the record with
+ * the last attempt of a settled call. LOCAL: trouble of this machine (no route for this family): no news, but the
+ * name's other addresses may follow. DROPPED: the app let go. */
 enum end { END_SUCCESS, END_FAILURE, END_LOCAL, END_DROPPED };
 static void attempt_end(uint32_t index, enum end end, int64_t now_ns)
 {
@@ -155,15 +156,19 @@ static void attempt_end(uint32_t index, enum end end, int64_t now_ns)
 			  (end == END_SUCCESS || (flying == 0 && (end == END_DROPPED || all_tried)));
 		waits = STATE(word) == LIVE && !settles && flying == 0;
 		/* A settled record stays referenced by this attempt until its circuit has heard. */
-		next = word_make(TAG(word), TRIED(word), settles ? flying + 1 : flying, failed,
-				 settles ? SETTLED : STATE(word));
-	} while (!atomic_compare_exchange_weak_explicit(&c->word, &word, next, memory_order_acq_rel,
-							memory_order_acquire));
+		next = word_make(
+			TAG(word), TRIED(word), settles ? flying + 1 : flying, failed, settles ? SETTLED : STATE(word));
+	} while (!atomic_compare_exchange_weak_explicit(
+		&c->word, &word, next, memory_order_acq_rel, memory_order_acquire));
 	if (waits && c->has_circuit)
 		circuit_set_pending(c->region, &c->token, true);
 	if (settles) {
 		bool is_failure = end != END_DROPPED && HAS_FAILED(next);
-		settle(c, end == END_SUCCESS ? BREAKER_SUCCESS : is_failure ? BREAKER_FAILURE : BREAKER_NEUTRAL, now_ns);
+		settle(c,
+			end == END_SUCCESS ? BREAKER_SUCCESS
+			: is_failure	   ? BREAKER_FAILURE
+					   : BREAKER_NEUTRAL,
+			now_ns);
 		word = atomic_fetch_sub_explicit(&c->word, 1 << 8, memory_order_acq_rel);
 		next = word - (1 << 8);
 	}
@@ -197,7 +202,8 @@ void call_attempt_abandoned(uint32_t call, int64_t begun_ns, int64_t now_ns)
 	struct call *c = &pool[call];
 	bool has_waited = now_ns - begun_ns >= CALL_ABANDON_NS;
 	if (!has_waited || !c->has_circuit ||
-	    atomic_load_explicit(&c->region->destinations[c->destination].last_success_ns, memory_order_relaxed) >= begun_ns)
+		atomic_load_explicit(&c->region->destinations[c->destination].last_success_ns, memory_order_relaxed) >=
+			begun_ns)
 		call_attempt_dropped(call, now_ns);
 	else
 		call_attempt_failed(call, FAILURE_ABANDONED, now_ns);
@@ -218,7 +224,7 @@ void call_tell_deadline(uint32_t call, int64_t limit_ns)
 	struct call *c = &pool[call];
 	if (!c->has_circuit)
 		return;
-	struct event e = { .type = EVENT_DEADLINE, .value = limit_ns, .retry_after_ms = -1 };
+	struct event e = {.type = EVENT_DEADLINE, .value = limit_ns, .retry_after_ms = -1};
 	text_copy(e.reason, sizeof e.reason, "connect");
 	registry_name(c->region, c->destination, e.destination);
 	events_add(c->region, &e);
@@ -285,10 +291,11 @@ uint32_t call_find_ride(const struct guard *g, int64_t now_ns)
 			continue;
 		}
 		if (!g->is_group || c->region != g->region || c->destination != g->destination || c->name != g->name ||
-		    (TRIED(word) & g->bit) || FLYING(word) == FLYING_MAX)
+			(TRIED(word) & g->bit) || FLYING(word) == FLYING_MAX)
 			continue;
 		bool is_mine = c->thread == this_thread();
-		/* Attempts side by side are made by one thread (happy eyeballs); one after another may wander between an event loop's threads. */
+		/* Attempts side by side are made by one thread (happy eyeballs); one after another may wander between
+		 * an event loop's threads. */
 		if (!is_mine && FLYING(word) > 0)
 			continue;
 		if (best == CALL_NONE || (is_mine && !best_is_mine)) {
@@ -300,7 +307,8 @@ uint32_t call_find_ride(const struct guard *g, int64_t now_ns)
 	return best != CALL_NONE && board(&pool[best], best_word, g->bit, now_ns) ? best : CALL_NONE;
 }
 
-/* This thread's last rejected call over several addresses. Rejections come back at once, so an app tries the next address on the same thread. */
+/* This thread's last rejected call over several addresses. Rejections come back at once, so an app tries the next
+ * address on the same thread. */
 static __thread struct {
 	uint32_t destination, name, tried;
 	int64_t at_ns;
@@ -309,7 +317,7 @@ static __thread struct {
 bool call_is_rejected_again(const struct guard *g, int64_t now_ns)
 {
 	if (rejected.name != g->name || rejected.destination != g->destination || (rejected.tried & g->bit) ||
-	    now_ns - rejected.at_ns >= CALL_PATIENCE_NS)
+		now_ns - rejected.at_ns >= CALL_PATIENCE_NS)
 		return false;
 	rejected.tried |= g->bit;
 	rejected.at_ns = now_ns;

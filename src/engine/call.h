@@ -1,13 +1,14 @@
-/* Calls: what the app experiences as one use of a destination, over one or several addresses of its name (A3). A call is admitted once, its attempts
- * (connects) ride on that admission, and it is settled once:
+/* Calls: what the app experiences as one use of a destination, over one or several addresses of its name (A3). A call
+ * is admitted once, its attempts (connects) ride on that admission, and it is settled once:
  *
  *    begin ──> LIVE, attempts in flight ──> success of one: settled
  *                │ all in flight ended, the last by failure
  *                ├── no untried address left: settled as that failure
- *                └── else it waits: a further connect rides on; after a second, or at exit, whoever looks declares the failure
+ *                └── else it waits: a further connect rides on; after a second, or at exit, whoever looks declares the
+ * failure
  *
- * Private to the process. Records come from a pool without a lock (a tagged free list). One word a call holds what must change together:
- *    tag 16 | tried 32 | in flight 8 | failed 1 | state 2
+ * Private to the process. Records come from a pool without a lock (a tagged free list). One word a call holds what must
+ * change together: tag 16 | tried 32 | in flight 8 | failed 1 | state 2
  */
 #ifndef RESIL_ENGINE_CALL_H
 #define RESIL_ENGINE_CALL_H
@@ -25,19 +26,22 @@
 /* Hanging up on a pending connect sooner is neutral, later a failure (A5). */
 #define CALL_ABANDON_NS 1000000000LL
 
-/* Starts a call for an admitted connect, with one attempt in flight. CALL_NONE when the pool is exhausted (the token stays the caller's). */
+/* Starts a call for an admitted connect, with one attempt in flight. CALL_NONE when the pool is exhausted (the token
+ * stays the caller's). */
 uint32_t call_begin(const struct guard *g, const struct circuit_token *token, int64_t now_ns);
-/* A call under way that this connect continues: same destination and name, an address it has not tried, within a second of its last attempt; this thread's
- * own first. Counts the attempt. CALL_NONE: none, admit anew. Also declares failures that have waited too long. */
+/* A call under way that this connect continues: same destination and name, an address it has not tried, within a second
+ * of its last attempt; this thread's own first. Counts the attempt. CALL_NONE: none, admit anew. Also declares failures
+ * that have waited too long. */
 uint32_t call_find_ride(const struct guard *g, int64_t now_ns);
-extern _Atomic uint32_t call_live_groups;      /* calls under way that several addresses may make */
+extern _Atomic uint32_t call_live_groups; /* calls under way that several addresses may make */
 static inline uint32_t call_ride(const struct guard *g, int64_t now_ns)
 {
-	return __builtin_expect(atomic_load_explicit(&call_live_groups, memory_order_relaxed) == 0, 1) ? CALL_NONE :
-													   call_find_ride(g, now_ns);
+	return __builtin_expect(atomic_load_explicit(&call_live_groups, memory_order_relaxed) == 0, 1)
+		       ? CALL_NONE
+		       : call_find_ride(g, now_ns);
 }
-/* A rejected call may go on to its name's other addresses: those rejections are of the same call, which is counted once (B11). True for such a one; call after
- * call_ride found nothing, and call_was_rejected when a call is. */
+/* A rejected call may go on to its name's other addresses: those rejections are of the same call, which is counted once
+ * (B11). True for such a one; call after call_ride found nothing, and call_was_rejected when a call is. */
 bool call_is_rejected_again(const struct guard *g, int64_t now_ns);
 void call_was_rejected(const struct guard *g, int64_t now_ns);
 /* The outcome of one attempt, exactly once each. */

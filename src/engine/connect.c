@@ -42,7 +42,7 @@ static bool adopt(struct slot *s, int fd, const struct addr *a)
 	if (!is_unix && protocol != IPPROTO_TCP && protocol != 262 /* IPPROTO_MPTCP */)
 		return false;
 	int flags = sys_fcntl(fd, F_GETFL, 0);
-	struct timeval tv = { 0 };
+	struct timeval tv = {0};
 	socklen_t len = sizeof tv;
 	sys_getsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, &len);
 	slot_begin(fd, true, (is_unix ? TRAIT_UNIX : 0u) | (flags > 0 && flags & O_NONBLOCK ? TRAIT_NONBLOCKING : 0u));
@@ -55,16 +55,16 @@ static bool adopt(struct slot *s, int fd, const struct addr *a)
 /* What a connect that is let through carries from admission to its first outcome. */
 struct attempt {
 	struct slot *slot;
-	uint64_t word;             /* CONNECTING, this life */
+	uint64_t word; /* CONNECTING, this life */
 	int64_t begun_ns;
-	int64_t limit_ns;          /* 0: none */
+	int64_t limit_ns; /* 0: none */
 	bool is_nonblocking;
 };
 
 static bool is_rejected(const struct guard *g, int64_t now_ns, struct circuit_token *token)
 {
 	if (__builtin_expect(g->is_group, 0) && circuit_is_open(g->region, g->destination, &g->rules, now_ns) &&
-	    call_is_rejected_again(g, now_ns))
+		call_is_rejected_again(g, now_ns))
 		return true;
 	if (circuit_admit(g->region, g->destination, &g->rules, now_ns, token) != BREAKER_REJECT)
 		return false;
@@ -81,7 +81,7 @@ static enum connect_begun begin(struct slot *s, const struct addr *a, struct att
 		return CONNECT_PASSES;
 	uint32_t call = call_ride(&g, now);
 	if (call == CALL_NONE) {
-		struct circuit_token token = { .lease = -1, .begun_ns = now };
+		struct circuit_token token = {.lease = -1, .begun_ns = now};
 		if (g.has_circuit && is_rejected(&g, now, &token)) {
 			errno = g.reject_errno;
 			return CONNECT_REJECTED;
@@ -95,8 +95,10 @@ static enum connect_begun begin(struct slot *s, const struct addr *a, struct att
 	}
 	uint64_t word = slot_word(s);
 	uint32_t traits = atomic_load_explicit(&s->traits, memory_order_relaxed);
-	*at = (struct attempt){ .slot = s, .begun_ns = now, .is_nonblocking = traits & TRAIT_NONBLOCKING,
-				.limit_ns = traits & TRAIT_UNIX ? 0 : g.connect_timeout_ns };
+	*at = (struct attempt){.slot = s,
+		.begun_ns = now,
+		.is_nonblocking = traits & TRAIT_NONBLOCKING,
+		.limit_ns = traits & TRAIT_UNIX ? 0 : g.connect_timeout_ns};
 	atomic_store_explicit(&s->begun_ns, now, memory_order_relaxed);
 	atomic_store_explicit(&s->deadline_ns, at->limit_ns ? now + at->limit_ns : 0, memory_order_relaxed);
 	atomic_store_explicit(&s->cookie, 0, memory_order_relaxed);
@@ -128,15 +130,12 @@ static void settle_first(const struct attempt *at, int fd, int r, int err, const
 	}
 	switch (err) {
 	case EINPROGRESS:
-	case EINTR:
-		outcome_leave_pending(s, fd);
-		return;
+	case EINTR: outcome_leave_pending(s, fd); return;
 	case EISCONN:
 	case EALREADY:
 		outcome_forget(s, at->word, at->begun_ns); /* connected or connecting since before we looked */
 		return;
-	default:
-		outcome_failed(s, at->word, err, to, len, clock_now_ns());
+	default: outcome_failed(s, at->word, err, to, len, clock_now_ns());
 	}
 }
 
@@ -162,7 +161,8 @@ static int connect_again(struct slot *s, uint64_t word, int fd, const struct soc
 	return r;
 }
 
-/* A connect on a socket that the timer ended tells the time-out once; the next one is a new connect. Returns true when it was told now. */
+/* A connect on a socket that the timer ended tells the time-out once; the next one is a new connect. Returns true when
+ * it was told now. */
 static bool tell_expired(struct slot *s, int fd)
 {
 	bool is_same = slot_is_same(s, fd);
@@ -225,9 +225,9 @@ int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
 		return -1;
 	if (begun == CONNECT_PASSES)
 		return real.connect(fd, to, len);
-	int r = at.is_nonblocking || !at.limit_ns || guest_is_restricted() ?
-			real.connect(fd, to, len) :
-			blocking_connect(fd, to, len, at.begun_ns + at.limit_ns, atomic_load(&s->send_timeout_us));
+	int r = at.is_nonblocking || !at.limit_ns || guest_is_restricted()
+			? real.connect(fd, to, len)
+			: blocking_connect(fd, to, len, at.begun_ns + at.limit_ns, atomic_load(&s->send_timeout_us));
 	int err = r < 0 ? errno : 0;
 	settle_first(&at, fd, r, err, to, len);
 	if (r < 0)
@@ -255,7 +255,8 @@ enum connect_begun connect_fastopen_begin(int fd, const struct sockaddr *to, soc
 		return begun;
 	if (begun == CONNECT_TRACKED) {
 		atomic_fetch_or(&s->traits, TRAIT_EARLY);
-		outcome_leave_pending(s, fd); /* a blocking send waits for the handshake inside: only the timer can bound it */
+		outcome_leave_pending(
+			s, fd); /* a blocking send waits for the handshake inside: only the timer can bound it */
 	}
 	errno = saved;
 	return begun;

@@ -1,4 +1,5 @@
-/* What starts a connection is admitted or rejected here. Its outcome is learnt in outcome.h, its descriptor's end in lifetime.h. */
+/* What starts a connection is admitted or rejected here. Its outcome is learnt in outcome.h, its descriptor's end in
+ * lifetime.h. */
 #ifndef RESIL_ENGINE_CONNECT_H
 #define RESIL_ENGINE_CONNECT_H
 

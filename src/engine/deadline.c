@@ -1,11 +1,13 @@
 /* See deadline.h. deadline_arm: any thread, signal handlers included. deadline_run: the timer thread alone.
  *
- * The list: `pushed` is a stack that arming threads push to and the timer takes whole (so no ABA); what it took it keeps linked in `kept`. Both go through
- * slot.next_armed; slot.is_listed says that a slot is in one of them, and is taken by exchange, so it is there once.
+ * The list: `pushed` is a stack that arming threads push to and the timer takes whole (so no ABA); what it took it
+ * keeps linked in `kept`. Both go through slot.next_armed; slot.is_listed says that a slot is in one of them, and is
+ * taken by exchange, so it is there once.
  *
- * Ending a socket from another thread (measured on Linux 6.18, doc/design.md): connect(AF_UNSPEC) wakes every kind of waiter with an error and resets the peer;
- * shutdown would be read as an orderly end. Never by number alone: the number is dup'd onto one reserved for it, the dup's cookie compared, the dup ended, and the
- * reserved number given back its placeholder. */
+ * Ending a socket from another thread (measured on Linux 6.18, doc/design.md): connect(AF_UNSPEC) wakes every kind of
+ * waiter with an error and resets the peer; shutdown would be read as an orderly end. Never by number alone: the number
+ * is dup'd onto one reserved for it, the dup's cookie compared, the dup ended, and the reserved number given back its
+ * placeholder. */
 #include "engine/deadline.h"
 
 #include <errno.h>
@@ -22,19 +24,19 @@
 #include "engine/slot.h"
 
 #define NEVER INT64_MAX
-#define IDLE_NS NS_PER_S             /* with nothing armed the thread stays so long */
-#define SLICE_NS NS_PER_S            /* with something armed it looks this often whether the app is still there */
-#define RETRY_NS (50 * NS_PER_MS)    /* an end that failed (no descriptor to be had) is tried again after */
+#define IDLE_NS NS_PER_S	  /* with nothing armed the thread stays so long */
+#define SLICE_NS NS_PER_S	  /* with something armed it looks this often whether the app is still there */
+#define RETRY_NS (50 * NS_PER_MS) /* an end that failed (no descriptor to be had) is tried again after */
 
-static _Atomic uint32_t pushed;      /* stack: index + 1 */
-static _Atomic uint32_t kept;        /* the timer's own list */
-static _Atomic bool is_deserted;     /* nobody is left to wait for what is armed */
+static _Atomic uint32_t pushed;	 /* stack: index + 1 */
+static _Atomic uint32_t kept;	 /* the timer's own list */
+static _Atomic bool is_deserted; /* nobody is left to wait for what is armed */
 static _Atomic int64_t next_wake = NEVER;
-static _Atomic uint32_t wakes;       /* futex word */
+static _Atomic uint32_t wakes; /* futex word */
 static _Atomic int ending_fd = -1;
 
-/* Two numbers of ours: `blank` is a socket for nothing; `spare` is the reserved number, a dup of it between ends. Kept from the first limit on: given back, they might
- * not be had again when the app has used up its own. */
+/* Two numbers of ours: `blank` is a socket for nothing; `spare` is the reserved number, a dup of it between ends. Kept
+ * from the first limit on: given back, they might not be had again when the app has used up its own. */
 static int blank = -1, spare = -1;
 
 bool deadline_arm(int fd)
@@ -63,7 +65,8 @@ void deadline_wake(void)
 
 void deadline_let_pass(int fd)
 {
-	/* The caller has changed the slot, then looks here; the timer publishes the number here, then looks at the slot: one sees the other. */
+	/* The caller has changed the slot, then looks here; the timer publishes the number here, then looks at the
+	 * slot: one sees the other. */
 	atomic_thread_fence(memory_order_seq_cst);
 	for (int i = 0; atomic_load(&ending_fd) == fd && i < 10000; i++)
 		sched_yield();
@@ -96,13 +99,14 @@ bool deadline_reserve(void)
 
 static int end_socket(int dup)
 {
-	static const struct sockaddr nowhere = { .sa_family = AF_UNSPEC };
+	static const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
 	int r = sys_connect(dup, &nowhere, sizeof nowhere);
 	/* Reported for some kernels while a thread waits in connect: then the lesser verb. */
 	return r == -EBUSY ? sys_shutdown(dup, SHUT_RDWR) : r;
 }
 
-/* The dup is the very socket that was armed, and it is still not connected: from here on every hook answers ETIMEDOUT. */
+/* The dup is the very socket that was armed, and it is still not connected: from here on every hook answers ETIMEDOUT.
+ */
 static void expire(struct slot *s, uint64_t word, int dup, int64_t now_ns)
 {
 	if (!slot_change(s, word, SLOT_EXPIRED, false))
@@ -126,7 +130,7 @@ static void judge(struct slot *s, uint64_t word, int dup, int64_t now_ns)
 		expire(s, word, dup, now_ns);
 	else if (info.tcpi_state != TCP_CLOSE)
 		outcome_succeeded(s, word, now_ns); /* met its limit; the app has not looked yet (C10) */
-	/* Closed: it failed, and the app will read why. */
+						    /* Closed: it failed, and the app will read why. */
 }
 
 static int put_on_spare(void *fd)
@@ -227,7 +231,7 @@ void deadline_run(const _Atomic uint32_t *stop)
 			break;
 		}
 		int64_t until = next == NEVER ? idle_since + IDLE_NS : next < now + SLICE_NS ? next : now + SLICE_NS;
-		struct timespec ts = { .tv_sec = until / NS_PER_S, .tv_nsec = until % NS_PER_S };
+		struct timespec ts = {.tv_sec = until / NS_PER_S, .tv_nsec = until % NS_PER_S};
 		if (!atomic_load(stop))
 			sys_futex_wait(&wakes, seen, &ts);
 	}
@@ -236,7 +240,8 @@ void deadline_run(const _Atomic uint32_t *stop)
 
 void deadline_forked(void)
 {
-	/* The thread may have stood in the middle of a sweep (_Fork runs no handler): the lists are made anew by those who arm again. */
+	/* The thread may have stood in the middle of a sweep (_Fork runs no handler): the lists are made anew by those
+	 * who arm again. */
 	for (int fd = 0; fd <= slot_highest(); fd++)
 		atomic_store(&slot_at(fd)->is_listed, 0);
 	atomic_store(&pushed, 0);

@@ -1,5 +1,6 @@
-/* Deadlines: one list, one verb. A pending connect with a limit is pushed on a lock-free list; the timer thread (service.c) ends those whose time is up, and the
- * kernel wakes whoever waits for them, however they wait. A deadline that is met costs nothing: the thread finds it so when it wakes for the earliest. */
+/* Deadlines: one list, one verb. A pending connect with a limit is pushed on a lock-free list; the timer thread
+ * (service.c) ends those whose time is up, and the kernel wakes whoever waits for them, however they wait. A deadline
+ * that is met costs nothing: the thread finds it so when it wakes for the earliest. */
 #ifndef RESIL_ENGINE_DEADLINE_H
 #define RESIL_ENGINE_DEADLINE_H
 
@@ -7,19 +8,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Arms the slot of fd: its deadline_ns and cookie are set, its state is CONNECTING. True when the timer must be woken (or started). */
+/* Arms the slot of fd: its deadline_ns and cookie are set, its state is CONNECTING. True when the timer must be woken
+ * (or started). */
 bool deadline_arm(int fd);
 /* Is anything in the list? */
 bool deadline_is_any(void);
-/* Reserves what the timer needs to end a socket where no descriptor is left (E6). Before the first limit is in force; by the timer, or by who starts it. False: not to be had. */
+/* Reserves what the timer needs to end a socket where no descriptor is left (E6). Before the first limit is in force;
+ * by the timer, or by who starts it. False: not to be had. */
 bool deadline_reserve(void);
-/* The timer thread's body: returns when *stop is set, when nothing has been armed for a second, or when only our threads remain. */
+/* The timer thread's body: returns when *stop is set, when nothing has been armed for a second, or when only our
+ * threads remain. */
 void deadline_run(const _Atomic uint32_t *stop);
 /* Wakes deadline_run. */
 void deadline_wake(void);
-/* The timer is ending this very descriptor: waits until it is done (microseconds; bounded), so that a close cannot leave our dup behind (C7). */
+/* The timer is ending this very descriptor: waits until it is done (microseconds; bounded), so that a close cannot
+ * leave our dup behind (C7). */
 void deadline_let_pass(int fd);
-/* In a fork's child: the thread is gone, the list empty; what is still to be bounded is armed again (connect_forked). */
+/* In a fork's child: the thread is gone, the list empty; what is still to be bounded is armed again (connect_forked).
+ */
 void deadline_forked(void);
 
 #endif

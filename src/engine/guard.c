@@ -1,7 +1,8 @@
 /* See guard.h. On every guarded connect, any thread.
  *
- * The cache is direct-mapped; an entry has a sequence (odd while written) and is used only under the same region, configuration and name. Writers claim by CAS and give
- * up when another is at it; a writer stopped half-way leaves the entry odd, which is a miss for ever (emptied in a fork's child). */
+ * The cache is direct-mapped; an entry has a sequence (odd while written) and is used only under the same region,
+ * configuration and name. Writers claim by CAS and give up when another is at it; a writer stopped half-way leaves the
+ * entry odd, which is a miss for ever (emptied in a fork's child). */
 #include "engine/guard.h"
 
 #include <stdatomic.h>
@@ -14,12 +15,13 @@
 #include "policy/policy.h"
 
 #define CACHE 256u
-/* The registry's record of last use and the policy's section change rarely: an entry is looked up anew after this long. */
+/* The registry's record of last use and the policy's section change rarely: an entry is looked up anew after this long.
+ */
 #define STALE_NS 1000000000LL
 
 struct cached {
 	_Atomic uint32_t seq;
-	uint32_t generation;           /* of the configuration */
+	uint32_t generation; /* of the configuration */
 	struct addr addr;
 	int64_t made_ns;
 	bool is_guarded;
@@ -47,15 +49,16 @@ struct name_key {
 	uint32_t name, bit, all;
 };
 
-static bool cache_get(const struct addr *a, const struct region *r, const struct name_key *key, int64_t now_ns, struct guard *g,
-	bool *is_guarded)
+static bool cache_get(const struct addr *a, const struct region *r, const struct name_key *key, int64_t now_ns,
+	struct guard *g, bool *is_guarded)
 {
 	if (a->family != ADDR_INET)
 		return false;
 	struct cached *e = cache_place(a);
 	uint32_t seq = atomic_load_explicit(&e->seq, memory_order_acquire);
-	if (seq == 0 || (seq & 1) || e->generation != policy_generation() || !same_addr(&e->addr, a) || e->guard.name != key->name ||
-	    e->guard.all != key->all || e->guard.bit != key->bit || e->guard.region != r || now_ns - e->made_ns > STALE_NS)
+	if (seq == 0 || (seq & 1) || e->generation != policy_generation() || !same_addr(&e->addr, a) ||
+		e->guard.name != key->name || e->guard.all != key->all || e->guard.bit != key->bit ||
+		e->guard.region != r || now_ns - e->made_ns > STALE_NS)
 		return false;
 	*g = e->guard;
 	*is_guarded = e->is_guarded;
@@ -69,8 +72,8 @@ static void cache_put(const struct addr *a, const struct guard *g, uint32_t gene
 		return; /* paths are longer than the key that is compared, and rare */
 	struct cached *e = cache_place(a);
 	uint32_t seq = atomic_load_explicit(&e->seq, memory_order_relaxed);
-	if ((seq & 1) || !atomic_compare_exchange_strong_explicit(&e->seq, &seq, seq + 1, memory_order_acquire,
-								  memory_order_relaxed))
+	if ((seq & 1) || !atomic_compare_exchange_strong_explicit(
+				 &e->seq, &seq, seq + 1, memory_order_acquire, memory_order_relaxed))
 		return;
 	e->generation = generation;
 	e->addr = *a;
@@ -83,7 +86,7 @@ static void cache_put(const struct addr *a, const struct guard *g, uint32_t gene
 /* The circuit's name (CONTRACT, `key`): name:port, ip:port, unix:path, or the section. */
 static bool circuit_name(char *to, size_t cap, const struct policy *p, const struct addr *a, const char *name)
 {
-	struct text t = { .at = to, .cap = cap };
+	struct text t = {.at = to, .cap = cap};
 	to[0] = '\0';
 	if (p->key == POLICY_KEY_SECTION && p->section[0]) {
 		text_str(&t, p->section);
@@ -98,11 +101,12 @@ static bool circuit_name(char *to, size_t cap, const struct policy *p, const str
 }
 
 /* The long way: match the policy, find or make the circuit. */
-static bool look_up(const struct config *c, const struct addr *a, const struct name_ref *ref, int64_t now_ns, struct guard *g)
+static bool look_up(
+	const struct config *c, const struct addr *a, const struct name_ref *ref, int64_t now_ns, struct guard *g)
 {
 	char name[NAMES_MAX + 1], circuit[REGION_NAME_MAX + 1];
 	bool has_name = ref && names_text(ref, name);
-	struct target target = { .addr = a, .name = has_name ? name : NULL, .exe = guest_exe() };
+	struct target target = {.addr = a, .name = has_name ? name : NULL, .exe = guest_exe()};
 	const struct policy *p = config_match(c, &target, NULL);
 	if (!p)
 		return false;
@@ -121,8 +125,8 @@ static bool look_up(const struct config *c, const struct addr *a, const struct n
 }
 
 /* Not in the cache: asks the policy and the registry. */
-static __attribute__((noinline)) bool find_anew(const struct addr *a, const struct name_key *key, const struct name_ref *ref, int64_t now_ns,
-	struct guard *g)
+static __attribute__((noinline)) bool find_anew(
+	const struct addr *a, const struct name_key *key, const struct name_ref *ref, int64_t now_ns, struct guard *g)
 {
 	uint32_t generation = policy_generation();
 	const struct config *c = policy_acquire();
@@ -141,7 +145,7 @@ static __attribute__((noinline)) bool find_anew(const struct addr *a, const stru
 static bool is_named(const struct addr *a)
 {
 	const struct config *c = policy_acquire();
-	struct target target = { .addr = a, .exe = guest_exe() };
+	struct target target = {.addr = a, .exe = guest_exe()};
 	bool named = c && config_match(c, &target, NULL);
 	policy_release(c);
 	return named;
@@ -156,7 +160,7 @@ bool guard_find(const struct addr *a, int64_t now_ns, struct guard *g)
 		return false;
 	guest_follow_reload(r);
 	struct name_ref ref;
-	struct name_key key = { 0 };
+	struct name_key key = {0};
 	if (names_find(a, &ref)) {
 		key.name = (ref.entry + 1) << 16 ^ ref.version << 1 ^ 1;
 		key.bit = 1u << ref.bit;
@@ -165,7 +169,7 @@ bool guard_find(const struct addr *a, int64_t now_ns, struct guard *g)
 	bool is_guarded;
 	if (cache_get(a, r, &key, now_ns, g, &is_guarded))
 		return is_guarded;
-	*g = (struct guard){ .region = r };
+	*g = (struct guard){.region = r};
 	return find_anew(a, &key, &ref, now_ns, g);
 }
 

@@ -1,7 +1,8 @@
 /* See guest.h. Callers: the constructor, connects of any thread, fork handlers.
  *
- * Regions are kept in a short array and never unmapped: calls in progress hold pointers to the one that admitted them. Attaching is claimed by CAS; others wait for
- * it a moment without a lock (bounded), a signal handler on the claiming thread passes through unguarded. */
+ * Regions are kept in a short array and never unmapped: calls in progress hold pointers to the one that admitted them.
+ * Attaching is claimed by CAS; others wait for it a moment without a lock (bounded), a signal handler on the claiming
+ * thread passes through unguarded. */
 #include "engine/guest.h"
 
 #include <errno.h>
@@ -37,12 +38,12 @@ static struct {
 
 static _Atomic bool is_restricted, is_leaving;
 static struct region regions[REGIONS_MAX];
-_Atomic(struct region *) guest_current;       /* in regions; null: attach at the next call */
+_Atomic(struct region *) guest_current; /* in regions; null: attach at the next call */
 static _Atomic int attached_count;
-static _Atomic uintptr_t attaching;           /* the thread that attaches (address of a thread-local), 0: nobody */
+static _Atomic uintptr_t attaching; /* the thread that attaches (address of a thread-local), 0: nobody */
 static _Atomic int64_t attached_ns, look_again_ns, retry_ns;
 _Atomic bool guest_is_off;
-_Atomic bool guest_must_join;                 /* forked: not a member yet */
+_Atomic bool guest_must_join; /* forked: not a member yet */
 _Atomic uint32_t guest_reload_seen;
 
 static const char *env(const char *name)
@@ -51,9 +52,17 @@ static const char *env(const char *name)
 }
 
 /* What may be asked again later, when the environment is no longer there (nginx writes its title over it): copies. */
-enum kept { KEPT_STATE_DIR, KEPT_RUNTIME_DIR, KEPT_XDG_RUNTIME_DIR, KEPT_CONF, KEPT_XDG_CONFIG_HOME, KEPT_HOME, KEPT_COUNT };
-static const char *const kept_names[KEPT_COUNT] = { "RESIL_STATE_DIR", "RESIL_RUNTIME_DIR", "XDG_RUNTIME_DIR",
-						    "RESIL_CONF",      "XDG_CONFIG_HOME",   "HOME" };
+enum kept {
+	KEPT_STATE_DIR,
+	KEPT_RUNTIME_DIR,
+	KEPT_XDG_RUNTIME_DIR,
+	KEPT_CONF,
+	KEPT_XDG_CONFIG_HOME,
+	KEPT_HOME,
+	KEPT_COUNT
+};
+static const char *const kept_names[KEPT_COUNT] = {
+	"RESIL_STATE_DIR", "RESIL_RUNTIME_DIR", "XDG_RUNTIME_DIR", "RESIL_CONF", "XDG_CONFIG_HOME", "HOME"};
 static char kept_values[KEPT_COUNT][512];
 
 /* A relative path holds from where the program was started, wherever it goes. */
@@ -63,7 +72,7 @@ static void make_absolute(char *path, size_t cap)
 	if (!path[0] || path[0] == '/' || SYS2(SYS_getcwd, here, sizeof here) <= 0)
 		return;
 	text_copy(given, sizeof given, path);
-	struct text t = { .at = path, .cap = cap };
+	struct text t = {.at = path, .cap = cap};
 	text_fmt(&t, "%s/%s", here, given);
 }
 
@@ -121,7 +130,8 @@ static void complain(const char *file, const char *errors)
 	sys_write(2, t.at, t.len);
 }
 
-/* What the log tells: transitions, the first of a run of rejections, limits that were passed, and configuration; never a line a call. */
+/* What the log tells: transitions, the first of a run of rejections, limits that were passed, and configuration; never
+ * a line a call. */
 static void tell(const struct event *e)
 {
 	char line[512];
@@ -129,24 +139,19 @@ static void tell(const struct event *e)
 	switch (e->type) {
 	case EVENT_TRANSITION:
 		text_fmt(&t, "%s %s -> %s: %s", e->destination, breaker_state_name((enum breaker_state)e->from),
-			 breaker_state_name((enum breaker_state)e->to), e->reason);
+			breaker_state_name((enum breaker_state)e->to), e->reason);
 		if (e->retry_after_ms >= 0)
 			text_fmt(&t, "; next probe in %lldms", (long long)e->retry_after_ms);
 		break;
-	case EVENT_REJECTED:
-		text_fmt(&t, "%s rejected: %s", e->destination, e->reason);
-		break;
+	case EVENT_REJECTED: text_fmt(&t, "%s rejected: %s", e->destination, e->reason); break;
 	case EVENT_DEADLINE:
 		text_fmt(&t, "%s %s_timeout of ", e->destination, e->reason);
 		text_duration(&t, e->value);
 		text_str(&t, " has passed");
 		break;
 	case EVENT_RELOAD:
-	case EVENT_CONFIG_ERROR:
-		text_fmt(&t, "configuration: %s", e->reason);
-		break;
-	default:
-		return;
+	case EVENT_CONFIG_ERROR: text_fmt(&t, "configuration: %s", e->reason); break;
+	default: return;
 	}
 	log_line(line);
 }
@@ -157,7 +162,7 @@ static void load_config(void)
 	char errors[3500];
 	struct text t = TEXT_ON(errors);
 	bool is_optional = true;
-	struct config_source source = { 0 };
+	struct config_source source = {0};
 	errors[0] = '\0';
 	if (find_file(file, sizeof file, &is_optional)) {
 		source.file = file;
@@ -210,14 +215,38 @@ void guest_init(int argc, char **argv)
 	load_config();
 }
 
-void guest_restrict(void) { atomic_store(&is_restricted, true); }
-bool guest_is_restricted(void) { return atomic_load_explicit(&is_restricted, memory_order_relaxed); }
-void guest_leave(void) { atomic_store(&is_leaving, true); }
-bool guest_is_leaving(void) { return atomic_load_explicit(&is_leaving, memory_order_relaxed); }
-const char *guest_group(void) { return me.group; }
-const char *guest_exe(void) { return me.exe; }
-const char *guest_runtime_dir(void) { return me.runtime_dir; }
-int64_t guest_attached_ns(void) { return atomic_load_explicit(&attached_ns, memory_order_relaxed); }
+void guest_restrict(void)
+{
+	atomic_store(&is_restricted, true);
+}
+bool guest_is_restricted(void)
+{
+	return atomic_load_explicit(&is_restricted, memory_order_relaxed);
+}
+void guest_leave(void)
+{
+	atomic_store(&is_leaving, true);
+}
+bool guest_is_leaving(void)
+{
+	return atomic_load_explicit(&is_leaving, memory_order_relaxed);
+}
+const char *guest_group(void)
+{
+	return me.group;
+}
+const char *guest_exe(void)
+{
+	return me.exe;
+}
+const char *guest_runtime_dir(void)
+{
+	return me.runtime_dir;
+}
+int64_t guest_attached_ns(void)
+{
+	return atomic_load_explicit(&attached_ns, memory_order_relaxed);
+}
 
 static void join(struct region *r, int64_t now_ns)
 {
@@ -285,7 +314,7 @@ static void attach(int64_t now_ns)
 	atomic_store(&attached_ns, now_ns);
 	atomic_store(&look_again_ns, now_ns + LOOK_AGAIN_NS);
 	atomic_store(&attached_count, n + 1);
-	struct event e = { .type = EVENT_ATTACH, .retry_after_ms = -1 };
+	struct event e = {.type = EVENT_ATTACH, .retry_after_ms = -1};
 	text_copy(e.reason, sizeof e.reason, r->is_shared ? "shared" : "private");
 	events_add(r, &e);
 	atomic_store_explicit(&guest_current, r, memory_order_release);
@@ -318,7 +347,7 @@ void guest_look_again(int64_t now_ns)
 {
 	int64_t due = atomic_load_explicit(&look_again_ns, memory_order_relaxed);
 	if (__builtin_expect(now_ns < due, 1) || guest_is_restricted() || guest_is_leaving() ||
-	    !atomic_compare_exchange_strong(&look_again_ns, &due, now_ns + LOOK_AGAIN_NS))
+		!atomic_compare_exchange_strong(&look_again_ns, &due, now_ns + LOOK_AGAIN_NS))
 		return;
 	look_for_off_markers();
 	struct region *r = guest_region_now();
@@ -387,7 +416,7 @@ void guest_reload(struct region *r)
 	int faults = policy_reload(&t);
 	if (faults == 0)
 		return;
-	struct event e = { .type = EVENT_CONFIG_ERROR, .value = faults, .retry_after_ms = -1 };
+	struct event e = {.type = EVENT_CONFIG_ERROR, .value = faults, .retry_after_ms = -1};
 	text_copy(e.reason, sizeof e.reason, errors[0] ? errors : "the configuration could not be read again");
 	events_add(r, &e);
 	log_line(errors);

@@ -1,5 +1,6 @@
-/* The guest in this process: whether it does anything, under which group, with which region. Set up once by the constructor (hook/init.c); the region is
- * attached at the first guarded connect, and anew after a change of identity or when its file was removed (E15). */
+/* The guest in this process: whether it does anything, under which group, with which region. Set up once by the
+ * constructor (hook/init.c); the region is attached at the first guarded connect, and anew after a change of identity
+ * or when its file was removed (E15). */
 #ifndef RESIL_ENGINE_GUEST_H
 #define RESIL_ENGINE_GUEST_H
 
@@ -10,12 +11,15 @@
 #include "core/identity.h"
 #include "core/region.h"
 
-/* Depth of vfork children on this thread's stack, kept by the vfork in hook/jump.S: their memory is the parent's, so they change nothing of ours (E3). */
+/* Depth of vfork children on this thread's stack, kept by the vfork in hook/jump.S: their memory is the parent's, so
+ * they change nothing of ours (E3). */
 extern __thread int guest_vfork_depth;
 
-/* From the constructor. argv may be null. Reads the environment (strings are copied), the configuration; attaches nothing. */
+/* From the constructor. argv may be null. Reads the environment (strings are copied), the configuration; attaches
+ * nothing. */
 void guest_init(int argc, char **argv);
-/* May the hooks do anything here? False when disabled, skipped, under another libc, in a vfork child, or before guest_init. */
+/* May the hooks do anything here? False when disabled, skipped, under another libc, in a vfork child, or before
+ * guest_init. */
 static inline bool guest_is_on(void)
 {
 	extern bool guest_on;
@@ -37,7 +41,8 @@ extern _Atomic(struct region *) guest_current;
 /* Something of guest_region_slow's is to be done: a fork's child must join. */
 extern _Atomic bool guest_must_join;
 struct region *guest_region_slow(int64_t now_ns);
-/* The region for a new call: attached when needed, with this process among its members; null when there is none to be had. Everyday: two loads. */
+/* The region for a new call: attached when needed, with this process among its members; null when there is none to be
+ * had. Everyday: two loads. */
 static inline struct region *guest_region(int64_t now_ns)
 {
 	struct region *r = atomic_load_explicit(&guest_current, memory_order_acquire);
@@ -49,16 +54,18 @@ static inline struct region *guest_region_now(void)
 {
 	return atomic_load_explicit(&guest_current, memory_order_acquire);
 }
-/* For a connect that was admitted: at most once a second looks whether the region's file is still the one mapped (E15), and whether `resil off` was said. What it finds
- * holds from the next call on. Rejected connects make no system call, hence not there; an open circuit admits a probe often enough. */
+/* For a connect that was admitted: at most once a second looks whether the region's file is still the one mapped (E15),
+ * and whether `resil off` was said. What it finds holds from the next call on. Rejected connects make no system call,
+ * hence not there; an open circuit admits a probe often enough. */
 void guest_look_again(int64_t now_ns);
 int64_t guest_attached_ns(void);
 /* `resil off` was said for this group, user or machine. */
-extern _Atomic bool guest_is_off;   /* a marker file says so */
+extern _Atomic bool guest_is_off; /* a marker file says so */
 static inline bool guest_is_bypassed(const struct region *r)
 {
 	return __builtin_expect(atomic_load_explicit(&r->header->is_off, memory_order_relaxed) != 0 ||
-				atomic_load_explicit(&guest_is_off, memory_order_relaxed), 0);
+					atomic_load_explicit(&guest_is_off, memory_order_relaxed),
+		0);
 }
 /* The identity changed (setuid and its family): the next call attaches under the new one. */
 void guest_detach(void);
@@ -70,7 +77,8 @@ void guest_reload(struct region *r);
 static inline void guest_follow_reload(struct region *r)
 {
 	if (__builtin_expect(atomic_load_explicit(&r->header->reload_seq, memory_order_relaxed) !=
-			     atomic_load_explicit(&guest_reload_seen, memory_order_relaxed), 0))
+				     atomic_load_explicit(&guest_reload_seen, memory_order_relaxed),
+		    0))
 		guest_reload(r);
 }
 

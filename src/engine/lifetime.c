@@ -17,8 +17,8 @@ static bool hand_over(struct slot *s, uint64_t word, int fd)
 	uint64_t cookie = atomic_load(&s->cookie);
 	for (int other = 0; other <= slot_highest(); other++) {
 		struct slot *o = slot_at(other);
-		if (other == fd || slot_state_of(slot_word(o)) != SLOT_CONNECTING || atomic_load(&o->cookie) != cookie ||
-		    atomic_load(&o->call))
+		if (other == fd || slot_state_of(slot_word(o)) != SLOT_CONNECTING ||
+			atomic_load(&o->cookie) != cookie || atomic_load(&o->call))
 			continue;
 		uint32_t call = outcome_finish(s, word, SLOT_FREE);
 		if (call != CALL_NONE)
@@ -124,7 +124,8 @@ void lifetime_forked(void)
 		struct slot *s = slot_at(fd);
 		atomic_store(&s->call, 0);
 		atomic_fetch_and(&s->traits, ~(uint32_t)TRAIT_COUNTED);
-		if (slot_state_of(slot_word(s)) == SLOT_CONNECTING && atomic_load(&s->cookie) && atomic_load(&s->deadline_ns))
+		if (slot_state_of(slot_word(s)) == SLOT_CONNECTING && atomic_load(&s->cookie) &&
+			atomic_load(&s->deadline_ns))
 			deadline_arm(fd);
 	}
 }

@@ -27,7 +27,8 @@ bool outcome_is_connected(int fd)
 	return state != TCP_CLOSE && state != TCP_SYN_SENT && state != TCP_SYN_RECV && state != TCP_LISTEN;
 }
 
-/* Wins the change out of CONNECTING; returns the call to tell (index), or CALL_NONE when there is nothing to tell or another thread was faster. */
+/* Wins the change out of CONNECTING; returns the call to tell (index), or CALL_NONE when there is nothing to tell or
+ * another thread was faster. */
 uint32_t outcome_finish(struct slot *s, uint64_t word, enum slot_state to)
 {
 	if (slot_state_of(word) != SLOT_CONNECTING || !slot_change(s, word, to, false))
@@ -55,7 +56,8 @@ void outcome_forget(struct slot *s, uint64_t word, int64_t now_ns)
 		call_attempt_dropped(call, now_ns);
 }
 
-/* ENETUNREACH from a host without any route to there is local trouble (A6): a datagram socket's connect asks the routing table and sends nothing. */
+/* ENETUNREACH from a host without any route to there is local trouble (A6): a datagram socket's connect asks the
+ * routing table and sends nothing. */
 static bool has_route(const struct sockaddr *to, socklen_t len)
 {
 	if (!to)
@@ -68,7 +70,8 @@ static bool has_route(const struct sockaddr *to, socklen_t len)
 	return r != -ENETUNREACH;
 }
 
-/* Another holder of the socket (a fork's other side) had the same limit, and its timer was first: to us that is our limit, not a reset. */
+/* Another holder of the socket (a fork's other side) had the same limit, and its timer was first: to us that is our
+ * limit, not a reset. */
 static bool has_passed(const struct slot *s, int64_t now_ns)
 {
 	int64_t at = atomic_load_explicit(&s->deadline_ns, memory_order_relaxed);
@@ -184,13 +187,9 @@ static void learn_from_io(struct slot *s, uint64_t word, int fd, ssize_t result,
 	case EINVAL:
 	case EMSGSIZE:
 	case ENOTSOCK:
-	case EOPNOTSUPP:
-		return; /* says nothing of the peer */
-	case EPIPE:
-		outcome_failed(s, word, ECONNRESET, NULL, 0, clock_now_ns());
-		return;
-	default:
-		outcome_failed(s, word, err, NULL, 0, clock_now_ns());
+	case EOPNOTSUPP: return; /* says nothing of the peer */
+	case EPIPE: outcome_failed(s, word, ECONNRESET, NULL, 0, clock_now_ns()); return;
+	default: outcome_failed(s, word, err, NULL, 0, clock_now_ns());
 	}
 }
 
@@ -217,7 +216,8 @@ int outcome_so_error(struct slot *s, int fd, int err)
 	service_keep_timer();
 	uint64_t word = slot_word(s);
 	if (slot_state_of(word) == SLOT_CONNECTING && has_passed(s, clock_now_ns())) {
-		/* A fork's other side may have ended it, and may have read the error too: then the kernel has none left for us. */
+		/* A fork's other side may have ended it, and may have read the error too: then the kernel has none left
+		 * for us. */
 		if (err ? outcome_was_ended_elsewhere(s, err, clock_now_ns()) : outcome_tcp_state(fd) == TCP_CLOSE)
 			outcome_expired_elsewhere(s, word, clock_now_ns());
 	}
@@ -232,10 +232,10 @@ int outcome_so_error(struct slot *s, int fd, int err)
 		outcome_failed(s, word, err, NULL, 0, clock_now_ns());
 		return err;
 	}
-	/* No error may mean "not yet". The first input or output will tell; a probe holds others up, so it is worth a system call now. */
+	/* No error may mean "not yet". The first input or output will tell; a probe holds others up, so it is worth a
+	 * system call now. */
 	uint32_t call = atomic_load(&s->call);
 	if (slot_state_of(word) == SLOT_CONNECTING && call && call_is_probe(call - 1) && outcome_is_connected(fd))
 		outcome_succeeded(s, word, clock_now_ns());
 	return 0;
 }
-

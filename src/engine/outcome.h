@@ -1,5 +1,5 @@
-/* How a connect ended, however the app learns it: from connect itself, a second connect, SO_ERROR, the first input or output, close, or the timer. Whoever wins
- * the slot's change out of CONNECTING gives the verdict to the call. */
+/* How a connect ended, however the app learns it: from connect itself, a second connect, SO_ERROR, the first input or
+ * output, close, or the timer. Whoever wins the slot's change out of CONNECTING gives the verdict to the call. */
 #ifndef RESIL_ENGINE_OUTCOME_H
 #define RESIL_ENGINE_OUTCOME_H
 
@@ -10,8 +10,8 @@
 
 #include "engine/slot.h"
 
-/* Input and output on a watched slot (slot_watched). begin: false when the socket was ended by us: errno is ETIMEDOUT. end: learns from the result; returns
- * what the app is to see, errno as it is to see it. */
+/* Input and output on a watched slot (slot_watched). begin: false when the socket was ended by us: errno is ETIMEDOUT.
+ * end: learns from the result; returns what the app is to see, errno as it is to see it. */
 enum io_direction { IO_IN, IO_OUT };
 bool outcome_io_begin(struct slot *s, int fd);
 ssize_t outcome_io_end(struct slot *s, int fd, ssize_t result, enum io_direction direction);
@@ -26,7 +26,8 @@ void outcome_failed(struct slot *s, uint64_t word, int err, const struct sockadd
 void outcome_hung_up(struct slot *s, uint64_t word, int fd, enum slot_state to, int64_t now_ns);
 /* It was no connect of ours, or the number is another socket's: no news. */
 void outcome_forget(struct slot *s, uint64_t word, int64_t now_ns);
-/* Another holder of the socket (a fork's other side) had the same limit, and its timer was first: to us that is our limit, not a reset. */
+/* Another holder of the socket (a fork's other side) had the same limit, and its timer was first: to us that is our
+ * limit, not a reset. */
 bool outcome_was_ended_elsewhere(const struct slot *s, int err, int64_t now_ns);
 void outcome_expired_elsewhere(struct slot *s, uint64_t word, int64_t now_ns);
 /* The change itself: the call to tell (index), or CALL_NONE when there is nothing to tell. */

@@ -1,7 +1,8 @@
 /* See process.h.
  *
- * A fork is seen twice: by the handlers that libc runs for fork(), and by a page that the kernel wipes in any child with memory of its own (MADV_WIPEONFORK), which also catches
- * _Fork and raw clone. A vfork child shares our memory, so the page is intact there: guest_vfork_depth tells (hook/jump.S). */
+ * A fork is seen twice: by the handlers that libc runs for fork(), and by a page that the kernel wipes in any child
+ * with memory of its own (MADV_WIPEONFORK), which also catches _Fork and raw clone. A vfork child shares our memory, so
+ * the page is intact there: guest_vfork_depth tells (hook/jump.S). */
 #include "engine/process.h"
 
 #include <stdatomic.h>
@@ -12,10 +13,10 @@
 #include "base/sys.h"
 #include "core/member.h"
 #include "engine/call.h"
-#include "engine/lifetime.h"
 #include "engine/deadline.h"
 #include "engine/guard.h"
 #include "engine/guest.h"
+#include "engine/lifetime.h"
 #include "engine/service.h"
 #include "policy/names.h"
 
@@ -83,7 +84,8 @@ void process_is_child(void)
 	reset_in_child();
 }
 
-/* The process goes on as another program: what it holds of a group is given back as at exit, with a way back should exec fail. */
+/* The process goes on as another program: what it holds of a group is given back as at exit, with a way back should
+ * exec fail. */
 static void give_back(void)
 {
 	if (call_live_count() > 0)

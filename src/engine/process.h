@@ -7,15 +7,17 @@
 
 /* From the constructor: registers the fork handlers. */
 void process_init(void);
-/* Are we the child of a fork that no handler saw (_Fork, raw clone)? One load; resets what belongs to the parent when so. */
-extern _Atomic uint32_t *process_alive;    /* 1 in the process that made it, 0 in a fork's child; null: not to be had */
+/* Are we the child of a fork that no handler saw (_Fork, raw clone)? One load; resets what belongs to the parent when
+ * so. */
+extern _Atomic uint32_t *process_alive; /* 1 in the process that made it, 0 in a fork's child; null: not to be had */
 void process_is_child(void);
 static inline void process_check(void)
 {
 	if (__builtin_expect(process_alive && atomic_load_explicit(process_alive, memory_order_relaxed) == 0, 0))
 		process_is_child();
 }
-/* exec begins: verdicts that wait are declared, membership and the socket given back. If exec fails the app goes on: the next call joins again. */
+/* exec begins: verdicts that wait are declared, membership and the socket given back. If exec fails the app goes on:
+ * the next call joins again. */
 void process_execs(void);
 /* exit or _exit: verdicts, membership and the socket are given back. Once. */
 void process_exits(void);

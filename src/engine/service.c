@@ -1,6 +1,7 @@
 /* See service.h. Called by connects of any thread and by the fork handlers.
  *
- * A worker:   NONE --start--> RUNS --it returned--> DONE --join--> NONE      (CLAIMED while one thread starts or joins it)
+ * A worker:   NONE --start--> RUNS --it returned--> DONE --join--> NONE      (CLAIMED while one thread starts or joins
+ * it)
  */
 #include "engine/service.h"
 
@@ -29,7 +30,7 @@ struct worker {
 	void (*wake)(void);
 	_Atomic uint32_t state;
 	_Atomic uint32_t stop;
-	_Atomic int64_t not_before_ns;    /* after a failed start, or when it found nothing to do */
+	_Atomic int64_t not_before_ns; /* after a failed start, or when it found nothing to do */
 	pthread_t thread;
 };
 
@@ -41,8 +42,8 @@ _Atomic bool service_is_due;
 static void run_control(const _Atomic uint32_t *stop);
 static void wake_control(void);
 
-static struct worker timer = { .name = "resil-timer", .run = deadline_run, .wake = deadline_wake };
-static struct worker socket_server = { .name = "resil-control", .run = run_control, .wake = wake_control };
+static struct worker timer = {.name = "resil-timer", .run = deadline_run, .wake = deadline_wake};
+static struct worker socket_server = {.name = "resil-control", .run = run_control, .wake = wake_control};
 
 void service_set_control(const struct service_control *c)
 {
@@ -72,7 +73,7 @@ static void *body(void *arg)
 		/* Armed between its last look and DONE, by someone who saw it running: go on. */
 		uint32_t done = DONE;
 		if (w != &timer || atomic_load(&w->stop) || !deadline_is_any() ||
-		    !atomic_compare_exchange_strong(&w->state, &done, RUNS))
+			!atomic_compare_exchange_strong(&w->state, &done, RUNS))
 			return NULL;
 	}
 }
@@ -92,9 +93,11 @@ static bool start(struct worker *w)
 	if (seen == RUNS)
 		return true;
 	if (seen == CLAIMED || atomic_load(&pauses) || guest_is_restricted() || guest_is_leaving() ||
-	    clock_now_ns() < atomic_load(&w->not_before_ns) || !atomic_compare_exchange_strong(&w->state, &seen, CLAIMED))
+		clock_now_ns() < atomic_load(&w->not_before_ns) ||
+		!atomic_compare_exchange_strong(&w->state, &seen, CLAIMED))
 		return false;
-	/* A pause counts itself, then looks at the states; we take the state, then look at the pauses: one of us sees the other. */
+	/* A pause counts itself, then looks at the states; we take the state, then look at the pauses: one of us sees
+	 * the other. */
 	if (atomic_load(&pauses)) {
 		atomic_store(&w->state, seen);
 		return false;

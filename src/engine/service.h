@@ -1,5 +1,5 @@
-/* The threads of the guest: the timer, and the one that serves the unix socket. Only where they are needed, never from a constructor, every signal blocked, joined before fork,
- * unshare and setns (E5). */
+/* The threads of the guest: the timer, and the one that serves the unix socket. Only where they are needed, never from
+ * a constructor, every signal blocked, joined before fork, unshare and setns (E5). */
 #ifndef RESIL_ENGINE_SERVICE_H
 #define RESIL_ENGINE_SERVICE_H
 
@@ -20,13 +20,16 @@ void service_set_control(const struct service_control *control);
 
 /* Something was armed earlier than the timer's next waking: wakes it, or starts it. */
 void service_wake_timer(void);
-/* On a hook of a pending connect: its timer must be of this process. A fork's child starts it only here, or when it becomes a daemon: most children exec at once. */
+/* On a hook of a pending connect: its timer must be of this process. A fork's child starts it only here, or when it
+ * becomes a daemon: most children exec at once. */
 void service_keep_timer(void);
-/* daemon() or setsid(): from here on this process and its children keep the timer of inherited connects themselves (E4). */
+/* daemon() or setsid(): from here on this process and its children keep the timer of inherited connects themselves
+ * (E4). */
 void service_becomes_daemon(void);
 /* On a guarded connect: starts the control thread when it is due (CONTRACT, `control`). A few loads otherwise. */
 void service_follow(struct region *r, int64_t now_ns);
-/* The socket's thread was ended for a fork and is to go on: not at once, since Python 3.12 counts threads right after fork, but at the next descriptor hook. */
+/* The socket's thread was ended for a fork and is to go on: not at once, since Python 3.12 counts threads right after
+ * fork, but at the next descriptor hook. */
 extern _Atomic bool service_is_due;
 void service_revive(void);
 static inline void service_keep_socket(void)
@@ -36,9 +39,11 @@ static inline void service_keep_socket(void)
 }
 /* Ends and joins every thread of ours, and lets none start until service_resume(). Nests. */
 void service_pause(void);
-/* Starts again what is needed at once: the timer when something is armed. The socket's thread follows (service_keep_socket). */
+/* Starts again what is needed at once: the timer when something is armed. The socket's thread follows
+ * (service_keep_socket). */
 void service_resume(void);
-/* The main thread has left by pthread_exit and no other of the app's is there: our threads must not keep the process. Two system calls at most. */
+/* The main thread has left by pthread_exit and no other of the app's is there: our threads must not keep the process.
+ * Two system calls at most. */
 bool service_is_alone(void);
 /* In a fork's child: no thread of ours exists here. */
 void service_forked(void);

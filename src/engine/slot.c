@@ -5,7 +5,7 @@
 
 #include "base/sys.h"
 
-#define CEILING (1u << 20)         /* descriptors guarded at most; 64 MB of address space, backed as touched */
+#define CEILING (1u << 20) /* descriptors guarded at most; 64 MB of address space, backed as touched */
 #define FLOOR 1024u
 
 #ifndef SO_COOKIE
@@ -18,7 +18,7 @@ static _Atomic int highest = -1;
 
 static uint32_t wanted_slots(void)
 {
-	struct rlimit files = { .rlim_max = FLOOR }, space = { .rlim_cur = RLIM_INFINITY };
+	struct rlimit files = {.rlim_max = FLOOR}, space = {.rlim_cur = RLIM_INFINITY};
 	sys_getrlimit(RLIMIT_NOFILE, &files);
 	sys_getrlimit(RLIMIT_AS, &space);
 	uint64_t n = files.rlim_max < CEILING ? files.rlim_max : CEILING;
@@ -54,7 +54,8 @@ bool slot_change(struct slot *s, uint64_t seen, enum slot_state to, bool is_new_
 	uint64_t next = (seen & ~0xffULL) | (uint64_t)to;
 	if (is_new_life)
 		next += 1ULL << 32;
-	return atomic_compare_exchange_strong_explicit(&s->word, &seen, next, memory_order_acq_rel, memory_order_relaxed);
+	return atomic_compare_exchange_strong_explicit(
+		&s->word, &seen, next, memory_order_acq_rel, memory_order_relaxed);
 }
 
 int slot_highest(void)

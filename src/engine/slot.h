@@ -1,14 +1,16 @@
-/* The descriptor table: a flat array of slots indexed by descriptor, in a lazily backed mapping. An untracked descriptor costs a load and a branch.
+/* The descriptor table: a flat array of slots indexed by descriptor, in a lazily backed mapping. An untracked
+ * descriptor costs a load and a branch.
  *
  *            socket()            connect()                  outcome learnt
  *   FREE ---------------> SOCKET ----------> CONNECTING ----------------------> CONNECTED
  *    ^                      ^                    |  |                               |
- *    |                      +---- it failed -----+  +-- the timer: limit passed --> EXPIRED (answers ETIMEDOUT until close)
+ *    |                      +---- it failed -----+  +-- the timer: limit passed --> EXPIRED (answers ETIMEDOUT until
+ * close)
  *    +--- close, dup2 onto it, reuse ------------------------------------------------+
  *
- * The state changes by compare-and-swap, together with a generation that moves with each new life of the number. Whoever wins the change out of CONNECTING
- * gives the verdict, so there is one. A number closed behind our back (fclose inside libc, raw system calls) is recognised by its SO_COOKIE before anything
- * is answered or ended in its name (C7).
+ * The state changes by compare-and-swap, together with a generation that moves with each new life of the number.
+ * Whoever wins the change out of CONNECTING gives the verdict, so there is one. A number closed behind our back (fclose
+ * inside libc, raw system calls) is recognised by its SO_COOKIE before anything is answered or ended in its name (C7).
  */
 #ifndef RESIL_ENGINE_SLOT_H
 #define RESIL_ENGINE_SLOT_H
@@ -23,28 +25,29 @@ enum slot_state { SLOT_FREE, SLOT_SOCKET, SLOT_CONNECTING, SLOT_CONNECTED, SLOT_
 enum slot_trait {
 	TRAIT_NONBLOCKING = 1 << 0,
 	TRAIT_UNIX = 1 << 1,
-	TRAIT_EARLY = 1 << 2,     /* TCP_FASTOPEN_CONNECT: connect and the first send say nothing of the peer */
-	TRAIT_TWIN = 1 << 3,      /* dup'd while connecting: another number leads to the same socket */
-	TRAIT_TOLD = 1 << 4,      /* the app has learnt of the expiry by connect or SO_ERROR */
-	TRAIT_COUNTED = 1 << 5,   /* counted in the member's open connections */
+	TRAIT_EARLY = 1 << 2,	/* TCP_FASTOPEN_CONNECT: connect and the first send say nothing of the peer */
+	TRAIT_TWIN = 1 << 3,	/* dup'd while connecting: another number leads to the same socket */
+	TRAIT_TOLD = 1 << 4,	/* the app has learnt of the expiry by connect or SO_ERROR */
+	TRAIT_COUNTED = 1 << 5, /* counted in the member's open connections */
 };
 
 struct slot {
-	_Atomic uint64_t word;             /* state (low 8) | generation (high 32); any thread, CAS */
-	_Atomic uint64_t cookie;           /* SO_COOKIE of the socket in CONNECTING and EXPIRED; 0: not read */
-	_Atomic int64_t deadline_ns;       /* connect's limit; 0: none. Written before the slot is armed */
-	_Atomic int64_t begun_ns;          /* when its connect began */
-	_Atomic int64_t send_timeout_us;   /* the app's own SO_SNDTIMEO, 0: none */
-	_Atomic uint32_t call;             /* index + 1 of its call while CONNECTING; 0: none. Taken by exchange by the verdict's giver */
+	_Atomic uint64_t word;		 /* state (low 8) | generation (high 32); any thread, CAS */
+	_Atomic uint64_t cookie;	 /* SO_COOKIE of the socket in CONNECTING and EXPIRED; 0: not read */
+	_Atomic int64_t deadline_ns;	 /* connect's limit; 0: none. Written before the slot is armed */
+	_Atomic int64_t begun_ns;	 /* when its connect began */
+	_Atomic int64_t send_timeout_us; /* the app's own SO_SNDTIMEO, 0: none */
+	_Atomic uint32_t
+		call; /* index + 1 of its call while CONNECTING; 0: none. Taken by exchange by the verdict's giver */
 	_Atomic uint32_t traits;
-	_Atomic uint32_t next_armed;       /* deadline.c's list: index + 1 */
-	_Atomic uint32_t is_listed;        /* in that list */
+	_Atomic uint32_t next_armed; /* deadline.c's list: index + 1 */
+	_Atomic uint32_t is_listed;  /* in that list */
 	uint64_t unused;
 };
 _Static_assert(sizeof(struct slot) == 64, "a slot is a cache line");
 
 extern struct slot *slot_table;
-extern uint32_t slot_count;        /* 0 until the first socket: then every descriptor is untracked */
+extern uint32_t slot_count; /* 0 until the first socket: then every descriptor is untracked */
 
 static inline enum slot_state slot_state_of(uint64_t word)
 {
@@ -72,7 +75,8 @@ static inline struct slot *slot_watched(int fd)
 	return state == SLOT_CONNECTING || state == SLOT_EXPIRED ? s : (struct slot *)0;
 }
 
-/* Makes the table, once; false when there is no memory for one. Sized by the hard limit of descriptors, our own ceiling and RLIMIT_AS. */
+/* Makes the table, once; false when there is no memory for one. Sized by the hard limit of descriptors, our own ceiling
+ * and RLIMIT_AS. */
 bool slot_table_map(void);
 static inline bool slot_table_make(void)
 {
@@ -82,7 +86,8 @@ static inline bool slot_table_make(void)
 bool slot_change(struct slot *s, uint64_t seen, enum slot_state to, bool is_new_life);
 /* Highest descriptor ever tracked, for scans at exit and fork. */
 int slot_highest(void);
-/* A new life of the number as a socket with these traits, or untracked (is_socket false). The caller has settled what was there. */
+/* A new life of the number as a socket with these traits, or untracked (is_socket false). The caller has settled what
+ * was there. */
 void slot_begin(int fd, bool is_socket, uint32_t traits);
 /* Reads SO_COOKIE; 0 when it is no socket. One system call. */
 uint64_t slot_read_cookie(int fd);

@@ -7,9 +7,9 @@
 
 #include "base/real.h"
 #include "engine/connect.h"
+#include "engine/guest.h"
 #include "engine/lifetime.h"
 #include "engine/outcome.h"
-#include "engine/guest.h"
 #include "engine/service.h"
 #include "engine/slot.h"
 #include "hook/export.h"
@@ -33,7 +33,8 @@ EXPORT int socket(int domain, int type, int protocol)
 	if (fd < 0 || !guest_is_on())
 		return fd;
 	bool is_stream = (type & 0xf) == SOCK_STREAM;
-	bool is_tcp = (domain == AF_INET || domain == AF_INET6) && (protocol == 0 || protocol == IPPROTO_TCP || protocol == 262);
+	bool is_tcp = (domain == AF_INET || domain == AF_INET6) &&
+		      (protocol == 0 || protocol == IPPROTO_TCP || protocol == 262);
 	uint32_t traits = (domain == AF_UNIX ? TRAIT_UNIX : 0u) | (type & SOCK_NONBLOCK ? TRAIT_NONBLOCKING : 0u);
 	is_new(fd, is_stream && (is_tcp || domain == AF_UNIX), traits);
 	return fd;

@@ -1,5 +1,6 @@
-/* Taken: the life of descriptors. Ours are hidden from close loops (the app is told EBADF, as of a number that is not open) and make way for dup2 (E6);
- * a close or a replacement gives the verdict that is due before the kernel acts (D1). In a vfork child nothing of this process's table changes (E3). */
+/* Taken: the life of descriptors. Ours are hidden from close loops (the app is told EBADF, as of a number that is not
+ * open) and make way for dup2 (E6); a close or a replacement gives the verdict that is due before the kernel acts (D1).
+ * In a vfork child nothing of this process's table changes (E3). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -9,10 +10,10 @@
 #include "base/ownfd.h"
 #include "base/real.h"
 #include "base/sys.h"
+#include "engine/guest.h"
 #include "engine/lifetime.h"
 #include "engine/service.h"
 #include "engine/slot.h"
-#include "engine/guest.h"
 #include "hook/export.h"
 
 EXPORT int close(int fd)
@@ -56,19 +57,21 @@ static void close_around(int own, void *ctx)
 
 EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
-	/* CLOSE_RANGE_UNSHARE gives a thread a table of its own: what is closed there is open elsewhere. Rare, and only our verdicts would be early. */
+	/* CLOSE_RANGE_UNSHARE gives a thread a table of its own: what is closed there is open elsewhere. Rare, and only
+	 * our verdicts would be early. */
 	if (!guest_is_on() || first > last || (unsigned)flags & CLOSE_RANGE_CLOEXEC)
 		return real.close_range(first, last, flags);
 	int highest = slot_highest();
 	for (unsigned fd = first; highest >= 0 && fd <= last && fd <= (unsigned)highest; fd++)
 		lifetime_closing((int)fd);
-	struct range r = { .first = first, .last = last, .flags = flags };
+	struct range r = {.first = first, .last = last, .flags = flags};
 	ownfd_each(close_around, &r);
 	close_piece(&r, r.first, last);
 	return r.result;
 }
 
-/* glibc's does not pass through close_range (measured); where the system call is missing it walks the numbers, and so do we. */
+/* glibc's does not pass through close_range (measured); where the system call is missing it walks the numbers, and so
+ * do we. */
 EXPORT void closefrom(int first)
 {
 	if (!guest_is_on() || close_range(first > 0 ? (unsigned)first : 0, ~0U, 0) != 0)

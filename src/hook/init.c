@@ -55,7 +55,10 @@ __attribute__((constructor)) static void init(int argc, char **argv)
 		hook_syscall_init();
 		process_init();
 		static const struct service_control control = {
-			.run = serve, .wake = control_wake, .should_run = control_should_run, .forget = control_forget,
+			.run = serve,
+			.wake = control_wake,
+			.should_run = control_should_run,
+			.forget = control_forget,
 		};
 		service_set_control(&control);
 		process_set_leave(leave);

@@ -1,4 +1,5 @@
-/* Taken: input and output. A descriptor that nothing is to be learnt from costs one load and a branch; no lock, no allocation, no system call is added. */
+/* Taken: input and output. A descriptor that nothing is to be learnt from costs one load and a branch; no lock, no
+ * allocation, no system call is added. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/sendfile.h>
@@ -6,8 +7,8 @@
 
 #include "base/real.h"
 #include "engine/connect.h"
-#include "engine/outcome.h"
 #include "engine/guest.h"
+#include "engine/outcome.h"
 #include "hook/export.h"
 
 /* The slot when this descriptor's input or output means something to us. */
@@ -19,12 +20,12 @@ static inline struct slot *watched(int fd)
 
 /* Around the real call, which stays visible in the body. */
 #define GUARD_IO(fd, direction, call) GUARD_IO_IF(true, fd, direction, call)
-#define GUARD_IO_IF(condition, fd, direction, call)                                                            \
-	struct slot *s = (condition) ? watched(fd) : NULL;                                                                      \
-	if (__builtin_expect(!s, 1))                                                                           \
-		return call;                                                                                   \
-	if (!outcome_io_begin(s, fd))                                                                          \
-		return -1;                                                                                     \
+#define GUARD_IO_IF(condition, fd, direction, call)                                                                    \
+	struct slot *s = (condition) ? watched(fd) : NULL;                                                             \
+	if (__builtin_expect(!s, 1))                                                                                   \
+		return call;                                                                                           \
+	if (!outcome_io_begin(s, fd))                                                                                  \
+		return -1;                                                                                             \
 	return outcome_io_end(s, fd, call, direction)
 
 /* Error reports and urgent bytes are not data (A15). */
@@ -38,7 +39,8 @@ EXPORT ssize_t recv(int fd, void *buf, size_t n, int flags)
 	GUARD_IO_IF(is_data(flags), fd, IO_IN, real.recv(fd, buf, n, flags));
 }
 
-EXPORT ssize_t recvfrom(int fd, void *restrict buf, size_t n, int flags, struct sockaddr *restrict from, socklen_t *restrict len)
+EXPORT ssize_t recvfrom(
+	int fd, void *restrict buf, size_t n, int flags, struct sockaddr *restrict from, socklen_t *restrict len)
 {
 	GUARD_IO_IF(is_data(flags), fd, IO_IN, real.recvfrom(fd, buf, n, flags, from, len));
 }
@@ -84,7 +86,8 @@ EXPORT ssize_t __recv_chk(int fd, void *buf, size_t n, size_t size, int flags)
 	GUARD_IO_IF(is_data(flags), fd, IO_IN, real.__recv_chk(fd, buf, n, size, flags));
 }
 
-EXPORT ssize_t __recvfrom_chk(int fd, void *buf, size_t n, size_t size, int flags, struct sockaddr *from, socklen_t *len)
+EXPORT ssize_t __recvfrom_chk(
+	int fd, void *buf, size_t n, size_t size, int flags, struct sockaddr *from, socklen_t *len)
 {
 	GUARD_IO_IF(is_data(flags), fd, IO_IN, real.__recvfrom_chk(fd, buf, n, size, flags, from, len));
 }
@@ -164,7 +167,8 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 {
 	if (n > 0 && may_connect(flags, msgs ? msgs->msg_hdr.msg_name : NULL)) {
-		enum connect_begun begun = connect_fastopen_begin(fd, msgs->msg_hdr.msg_name, msgs->msg_hdr.msg_namelen);
+		enum connect_begun begun =
+			connect_fastopen_begin(fd, msgs->msg_hdr.msg_name, msgs->msg_hdr.msg_namelen);
 		if (begun == CONNECT_REJECTED)
 			return -1;
 		if (begun == CONNECT_TRACKED)

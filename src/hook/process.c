@@ -1,4 +1,5 @@
-/* Taken: exec, exit, and what changes the process we stand in. exec has a body for each form: inside libc one never calls another by name (measured). */
+/* Taken: exec, exit, and what changes the process we stand in. exec has a body for each form: inside libc one never
+ * calls another by name (measured). */
 #include <alloca.h>
 #include <errno.h>
 #include <linux/seccomp.h>
@@ -61,8 +62,8 @@ EXPORT int execveat(int dir, const char *path, char *const argv[], char *const e
 	return real.execveat(dir, path, argv, envp, flags);
 }
 
-/* The list forms gather their arguments on the stack: no allocation, they are called between fork and exec. Not inlined: libc declares the first
- * argument never null, callers think otherwise. */
+/* The list forms gather their arguments on the stack: no allocation, they are called between fork and exec. Not
+ * inlined: libc declares the first argument never null, callers think otherwise. */
 __attribute__((noinline)) static size_t count_args(const char *first, va_list ap)
 {
 	size_t n = 0;
@@ -79,12 +80,12 @@ __attribute__((noinline)) static void gather(char **argv, const char *first, va_
 	argv[n] = NULL;
 }
 
-#define GATHER(argv, first)                                                                                    \
-	va_list ap, counting;                                                                                  \
-	va_start(ap, first);                                                                                   \
-	va_copy(counting, ap);                                                                                 \
-	char **argv = alloca((count_args(first, counting) + 1) * sizeof *argv);                                \
-	va_end(counting);                                                                                      \
+#define GATHER(argv, first)                                                                                            \
+	va_list ap, counting;                                                                                          \
+	va_start(ap, first);                                                                                           \
+	va_copy(counting, ap);                                                                                         \
+	char **argv = alloca((count_args(first, counting) + 1) * sizeof *argv);                                        \
+	va_end(counting);                                                                                              \
 	gather(argv, first, ap)
 
 EXPORT int execl(const char *path, const char *arg, ...)
@@ -122,7 +123,8 @@ EXPORT void _Exit(int status)
 	_exit(status);
 }
 
-/* A daemon is a fork's child that stays: the limits of the connects it inherited need a timer of its own, and it may do nothing but poll from here on (E4). */
+/* A daemon is a fork's child that stays: the limits of the connects it inherited need a timer of its own, and it may do
+ * nothing but poll from here on (E4). */
 EXPORT int daemon(int nochdir, int noclose)
 {
 	int r = real.daemon(nochdir, noclose);
@@ -197,7 +199,8 @@ EXPORT int setresuid(uid_t ruid, uid_t euid, uid_t suid)
 	return changed(real.setresuid(ruid, euid, suid));
 }
 
-/* A filter is about to judge every system call: from here on none is made that the app did not ask for, and our threads leave first (E14). */
+/* A filter is about to judge every system call: from here on none is made that the app did not ask for, and our threads
+ * leave first (E14). */
 EXPORT int prctl(int option, ...)
 {
 	va_list ap;

@@ -50,7 +50,7 @@ static void learn_hostent(const char *name, const struct hostent *h)
 		return;
 	int saved = errno;
 	for (char **p = h->h_addr_list; *p; p++) {
-		struct sockaddr_storage sa = { 0 };
+		struct sockaddr_storage sa = {0};
 		sa.ss_family = (sa_family_t)h->h_addrtype;
 		if (h->h_addrtype == AF_INET && h->h_length == 4)
 			memcpy(&((struct sockaddr_in *)&sa)->sin_addr, *p, 4);
@@ -86,8 +86,8 @@ EXPORT int gethostbyname_r(const char *restrict name, struct hostent *restrict r
 	return r;
 }
 
-EXPORT int gethostbyname2_r(const char *restrict name, int family, struct hostent *restrict ret, char *restrict buf, size_t n,
-	struct hostent **restrict result, int *restrict err)
+EXPORT int gethostbyname2_r(const char *restrict name, int family, struct hostent *restrict ret, char *restrict buf,
+	size_t n, struct hostent **restrict result, int *restrict err)
 {
 	int r = real.gethostbyname2_r(name, family, ret, buf, n, result, err);
 	if (r == 0)

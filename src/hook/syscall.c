@@ -1,14 +1,14 @@
-/* Taken: syscall(2). The numbers below go the way of their named hooks (E12): node closes its sockets so, and libuv, the JVM and others use some of them.
- * Everything else jumps to libc's own with every register untouched (jump.S). */
+/* Taken: syscall(2). The numbers below go the way of their named hooks (E12): node closes its sockets so, and libuv,
+ * the JVM and others use some of them. Everything else jumps to libc's own with every register untouched (jump.S). */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdint.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/real.h"
@@ -28,9 +28,34 @@ long hook_syscall(long n, long a, long b, long c, long d, long e, long f);
 void hook_syscall_init(void);
 
 static const int seen[] = {
-	SYS_socket, SYS_connect, SYS_accept, SYS_accept4, SYS_getsockopt, SYS_setsockopt, SYS_shutdown, SYS_sendto, SYS_sendmsg,
-	SYS_sendmmsg, SYS_recvfrom, SYS_recvmsg, SYS_recvmmsg, SYS_read, SYS_readv, SYS_write, SYS_writev, SYS_close,
-	SYS_close_range, SYS_dup, SYS_dup3, SYS_fcntl, SYS_ioctl, SYS_execve, SYS_exit_group, SYS_unshare, SYS_setns, SYS_seccomp,
+	SYS_socket,
+	SYS_connect,
+	SYS_accept,
+	SYS_accept4,
+	SYS_getsockopt,
+	SYS_setsockopt,
+	SYS_shutdown,
+	SYS_sendto,
+	SYS_sendmsg,
+	SYS_sendmmsg,
+	SYS_recvfrom,
+	SYS_recvmsg,
+	SYS_recvmmsg,
+	SYS_read,
+	SYS_readv,
+	SYS_write,
+	SYS_writev,
+	SYS_close,
+	SYS_close_range,
+	SYS_dup,
+	SYS_dup3,
+	SYS_fcntl,
+	SYS_ioctl,
+	SYS_execve,
+	SYS_exit_group,
+	SYS_unshare,
+	SYS_setns,
+	SYS_seccomp,
 #ifdef SYS_dup2
 	SYS_dup2,
 #endif

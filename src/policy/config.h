@@ -1,6 +1,7 @@
 /* What was asked for: the configuration, read once, immutable, swapped whole (policy.h). One row of keys.h a key.
- * Read without malloc and stdio: the file is mapped or read into this module's own mmap'd arena, and inih is fed line by line, with lines
- * counted and long ones refused. Serves the shim (in the constructor and on reload) and the command (check, which). */
+ * Read without malloc and stdio: the file is mapped or read into this module's own mmap'd arena, and inih is fed line
+ * by line, with lines counted and long ones refused. Serves the shim (in the constructor and on reload) and the command
+ * (check, which). */
 #ifndef RESIL_POLICY_CONFIG_H
 #define RESIL_POLICY_CONFIG_H
 
@@ -12,18 +13,18 @@
 #include "core/breaker.h"
 #include "policy/keys.h"
 
-#define CONFIG_SECTION_MAX 63      /* longest destination section name */
-#define CONFIG_POLICIES_MAX 512    /* sections, [defaults] included; more is an error */
-#define CONFIG_MATCHES_MAX 4096    /* patterns in all; more is an error */
+#define CONFIG_SECTION_MAX 63	   /* longest destination section name */
+#define CONFIG_POLICIES_MAX 512	   /* sections, [defaults] included; more is an error */
+#define CONFIG_MATCHES_MAX 4096	   /* patterns in all; more is an error */
 #define CONFIG_FILE_MAX (4u << 20) /* bytes; larger is an error (an endless file ends here) */
-#define CONFIG_LINE_MAX 1000       /* longest line; longer is an error, never cut */
-#define CONFIG_SET_MAX 4095        /* longest RESIL_SET */
+#define CONFIG_LINE_MAX 1000	   /* longest line; longer is an error, never cut */
+#define CONFIG_SET_MAX 4095	   /* longest RESIL_SET */
 
 /* Where a value was set. */
 enum origin_kind { ORIGIN_BUILTIN, ORIGIN_FILE_DEFAULTS, ORIGIN_FILE_SECTION, ORIGIN_ENVIRONMENT, ORIGIN_OBSERVE_ONLY };
 struct origin {
-	uint8_t kind;      /* enum origin_kind; ORIGIN_OBSERVE_ONLY: the file is broken, nothing is enforced */
-	uint32_t line;     /* of the file, 1..; 0 where it has none */
+	uint8_t kind;  /* enum origin_kind; ORIGIN_OBSERVE_ONLY: the file is broken, nothing is enforced */
+	uint32_t line; /* of the file, 1..; 0 where it has none */
 };
 
 enum policy_breaker { POLICY_BREAKER_ON, POLICY_BREAKER_OFF, POLICY_BREAKER_OBSERVE };
@@ -31,12 +32,12 @@ enum policy_key { POLICY_KEY_ORIGIN, POLICY_KEY_ADDRESS, POLICY_KEY_SECTION };
 
 /* The effective values for the destinations that a section matches. */
 struct policy {
-	char section[CONFIG_SECTION_MAX + 1];  /* "" for [defaults] */
-	uint32_t line;                         /* where the section begins, 0 for [defaults] */
+	char section[CONFIG_SECTION_MAX + 1]; /* "" for [defaults] */
+	uint32_t line;			      /* where the section begins, 0 for [defaults] */
 	enum policy_breaker breaker;
 	enum policy_key key;
-	struct breaker_rules rules;            /* is_observed follows breaker */
-	int64_t connect_timeout_ns;            /* 0: off */
+	struct breaker_rules rules; /* is_observed follows breaker */
+	int64_t connect_timeout_ns; /* 0: off */
 	int reject_errno;
 	struct origin origin[KEY_COUNT];
 };
@@ -44,22 +45,23 @@ struct policy {
 enum state_kind { STATE_SHARED, STATE_PRIVATE };
 enum control_kind { CONTROL_AUTO, CONTROL_ON, CONTROL_OFF };
 
-struct config;   /* opaque; lives in its own mapping */
+struct config; /* opaque; lives in its own mapping */
 
 /* Where to read. Null members: not given. set: the text of RESIL_SET. */
 struct config_source {
-	const char *file;          /* path that must exist (RESIL_CONF, -c) or, with is_optional, may be absent */
+	const char *file; /* path that must exist (RESIL_CONF, -c) or, with is_optional, may be absent */
 	bool is_optional;
 	const char *set;
 };
 
-/* The path the contract names: RESIL_CONF, else $XDG_CONFIG_HOME/resil/resil.conf (~/.config), else /etc/resil/resil.conf when it exists, else
- * false (built-in defaults). *is_optional is false for RESIL_CONF only. */
+/* The path the contract names: RESIL_CONF, else $XDG_CONFIG_HOME/resil/resil.conf (~/.config), else
+ * /etc/resil/resil.conf when it exists, else false (built-in defaults). *is_optional is false for RESIL_CONF only. */
 bool config_find_file(char *path, size_t cap, bool *is_optional, const char *(*getenv_fn)(const char *));
 
-/* Reads all of it. Always returns a usable configuration, or null when no memory is to be had; *error_count tells how many faults were found, each a
- * line `FILE:LINE: what is wrong ('VALUE'; what is accepted; did you mean ...)` in errors (RESIL_SET in place of FILE:LINE for the environment). With
- * faults the result only observes: every breaker observes, no limit is enforced. */
+/* Reads all of it. Always returns a usable configuration, or null when no memory is to be had; *error_count tells how
+ * many faults were found, each a line `FILE:LINE: what is wrong ('VALUE'; what is accepted; did you mean ...)` in
+ * errors (RESIL_SET in place of FILE:LINE for the environment). With faults the result only observes: every breaker
+ * observes, no limit is enforced. */
 struct config *config_load(const struct config_source *source, struct text *errors, int *error_count);
 void config_free(struct config *c);
 
@@ -67,28 +69,30 @@ void config_free(struct config *c);
 enum state_kind config_state(const struct config *c);
 enum control_kind config_control(const struct config *c);
 uint32_t config_max_destinations(const struct config *c);
-const char *config_log(const struct config *c);       /* off, stderr, syslog or a path */
+const char *config_log(const struct config *c); /* off, stderr, syslog or a path */
 bool config_is_broken(const struct config *c);
-const char *config_file(const struct config *c);      /* "" when none was read */
+const char *config_file(const struct config *c); /* "" when none was read */
 /* Is this executable (base name) one of skip_exe? */
 bool config_skips(const struct config *c, const char *exe);
 
-/* What a connect asks for. name: as the app looked it up, lower case, no trailing dot; null for a literal. exe: base name. */
+/* What a connect asks for. name: as the app looked it up, lower case, no trailing dot; null for a literal. exe: base
+ * name. */
 struct target {
 	const struct addr *addr;
 	const char *name;
 	const char *exe;
 };
-/* The first rule that fits in file order, else [defaults]; null: unguarded (a unix socket that no match names). *pattern (may be null): the text that
- * matched, "" for [defaults]. No allocation, no lock: this is on the connect path. */
+/* The first rule that fits in file order, else [defaults]; null: unguarded (a unix socket that no match names).
+ * *pattern (may be null): the text that matched, "" for [defaults]. No allocation, no lock: this is on the connect
+ * path. */
 const struct policy *config_match(const struct config *c, const struct target *target, const char **pattern);
 
 /* Policies in file order, [defaults] last; null beyond the end. For listings. */
 const struct policy *config_policy(const struct config *c, uint32_t index);
 /* The patterns of a policy, comma-separated. */
 void config_patterns_text(struct text *t, const struct config *c, const struct policy *p);
-/* A key's effective value as the file would have it ("10s", "on", "ECONNREFUSED"), and its origin ("built-in", "FILE:12 [defaults]", "FILE:31 [destination pay]",
- * "RESIL_SET"). */
+/* A key's effective value as the file would have it ("10s", "on", "ECONNREFUSED"), and its origin ("built-in", "FILE:12
+ * [defaults]", "FILE:31 [destination pay]", "RESIL_SET"). */
 void config_value_text(struct text *t, const struct policy *p, enum config_key key);
 void config_origin_text(struct text *t, const struct config *c, const struct policy *p, enum config_key key);
 void config_setting_text(struct text *t, const struct config *c, enum config_setting setting);

@@ -1,46 +1,67 @@
-/* One row a key. The enum, the parser, `resil which`, the error messages ("did you mean"), conf/resil.conf's check and the manual resil.conf(5) come from it.
- * A row whose work comes later is not here: until it works, the key is unknown. */
+/* One row a key. The enum, the parser, `resil which`, the error messages ("did you mean"), conf/resil.conf's check and
+ * the manual resil.conf(5) come from it. A row whose work comes later is not here: until it works, the key is unknown.
+ */
 #ifndef RESIL_POLICY_KEYS_H
 #define RESIL_POLICY_KEYS_H
 
 /* Policy keys, for [defaults] and [destination NAME]:
  * X(ENUMERATOR, "name", type, field of struct policy, "default", minimum, maximum, "sentence")
- * Types: CHOICE (choices in value.c), DURATION (ns; minimum 0 means `off` is accepted, 0 itself never), DURATION_MS (a uint32_t of ms), COUNT,
- * FACTOR (hundredths: 2 -> 200), PERCENT, ERRNO (one of value.c's list). */
-#define POLICY_KEYS(X)                                                                                                                     \
-	X(BREAKER, "breaker", CHOICE, breaker, "on", 0, 0, "`on`, `off`, or `observe`: decides and counts, never rejects")                     \
-	X(KEY, "key", CHOICE, key, "origin", 0, 0, "one breaker per `origin` (name:port), `address` (ip:port) or `section` (all that this section matches)") \
-	X(FAILURE_THRESHOLD, "failure_threshold", COUNT, rules.failure_threshold, "5", 0, BREAKER_COUNT_MAX, "consecutive failures that open the circuit; `0`: never by this rule") \
-	X(RECOVERY_TIMEOUT, "recovery_timeout", DURATION_MS, rules.recovery_ms, "1s", 1, BREAKER_WAIT_MAX_MS, "open before the first probe")   \
-	X(RECOVERY_BACKOFF, "recovery_backoff", FACTOR, rules.backoff_percent, "2", 100, 10000, "each reopening multiplies the wait by this")  \
-	X(RECOVERY_MAX, "recovery_max", DURATION_MS, rules.recovery_max_ms, "30s", 1, BREAKER_WAIT_MAX_MS, "the longest wait; never below recovery_timeout") \
-	X(RECOVERY_JITTER, "recovery_jitter", PERCENT, rules.jitter_percent, "20%", 0, 100, "spreads the wait both ways")                      \
-	X(HALF_OPEN_MAX_CALLS, "half_open_max_calls", COUNT, rules.half_open_max_calls, "1", 1, BREAKER_PROBES_MAX, "probes in flight at once, over all processes of the group") \
-	X(SUCCESS_THRESHOLD, "success_threshold", COUNT, rules.success_threshold, "1", 1, BREAKER_COUNT_MAX, "successful probes that close the circuit") \
-	X(PROBE_TIMEOUT, "probe_timeout", DURATION_MS, rules.probe_timeout_ms, "30s", 1, BREAKER_WAIT_MAX_MS, "a probe without a verdict by then has failed") \
-	X(CONNECT_TIMEOUT, "connect_timeout", DURATION, connect_timeout_ns, "10s", 0, 86400000000000, "one address; name look-up excluded")    \
+ * Types: CHOICE (choices in value.c), DURATION (ns; minimum 0 means `off` is accepted, 0 itself never), DURATION_MS (a
+ * uint32_t of ms), COUNT, FACTOR (hundredths: 2 -> 200), PERCENT, ERRNO (one of value.c's list). */
+/* clang-format off: a table */
+#define POLICY_KEYS(X)                                                                                                 \
+	X(BREAKER, "breaker", CHOICE, breaker, "on", 0, 0,                                                             \
+		"`on`, `off`, or `observe`: decides and counts, never rejects")                                        \
+	X(KEY, "key", CHOICE, key, "origin", 0, 0,                                                                     \
+		"one breaker per `origin` (name:port), `address` (ip:port) or `section` (all that this section "       \
+		"matches)")                                                                                            \
+	X(FAILURE_THRESHOLD, "failure_threshold", COUNT, rules.failure_threshold, "5", 0, BREAKER_COUNT_MAX,           \
+		"consecutive failures that open the circuit; `0`: never by this rule")                                 \
+	X(RECOVERY_TIMEOUT, "recovery_timeout", DURATION_MS, rules.recovery_ms, "1s", 1, BREAKER_WAIT_MAX_MS,          \
+		"open before the first probe")                                                                         \
+	X(RECOVERY_BACKOFF, "recovery_backoff", FACTOR, rules.backoff_percent, "2", 100, 10000,                        \
+		"each reopening multiplies the wait by this")                                                          \
+	X(RECOVERY_MAX, "recovery_max", DURATION_MS, rules.recovery_max_ms, "30s", 1, BREAKER_WAIT_MAX_MS,             \
+		"the longest wait; never below recovery_timeout")                                                      \
+	X(RECOVERY_JITTER, "recovery_jitter", PERCENT, rules.jitter_percent, "20%", 0, 100,                            \
+		"spreads the wait both ways")                                                                          \
+	X(HALF_OPEN_MAX_CALLS, "half_open_max_calls", COUNT, rules.half_open_max_calls, "1", 1, BREAKER_PROBES_MAX,    \
+		"probes in flight at once, over all processes of the group")                                           \
+	X(SUCCESS_THRESHOLD, "success_threshold", COUNT, rules.success_threshold, "1", 1, BREAKER_COUNT_MAX,           \
+		"successful probes that close the circuit")                                                            \
+	X(PROBE_TIMEOUT, "probe_timeout", DURATION_MS, rules.probe_timeout_ms, "30s", 1, BREAKER_WAIT_MAX_MS,          \
+		"a probe without a verdict by then has failed")                                                        \
+	X(CONNECT_TIMEOUT, "connect_timeout", DURATION, connect_timeout_ns, "10s", 0, 86400000000000,                  \
+		"one address; name look-up excluded")                                                                  \
 	X(REJECT_ERRNO, "reject_errno", ERRNO, reject_errno, "ECONNREFUSED", 0, 0, "what a rejected connect returns")
+/* clang-format on */
 
 enum config_key {
 #define X(name, text, type, field, initial, min, max, sentence) KEY_##name,
 	POLICY_KEYS(X)
 #undef X
-	KEY_COUNT
+		KEY_COUNT
 };
 
-/* Settings of [resil]: X(ENUMERATOR, "name", type, "default", minimum, maximum, "sentence"). TEXT is read in assign.c. */
-#define RESIL_SETTINGS(X)                                                                                                                  \
-	X(LOG, "log", TEXT, "off", 0, 0, "`off`, `stderr`, `syslog`, or a file's path; RESIL_LOG goes before it")                              \
-	X(STATE, "state", CHOICE, "shared", 0, 0, "`shared` by all processes of the group, or `private` to each")                              \
-	X(MAX_DESTINATIONS, "max_destinations", COUNT, "512", 1, 65000, "circuits a group can hold; fixed when its region is made")            \
-	X(CONTROL, "control", CHOICE, "auto", 0, 0, "the unix socket: `auto` (a second after attaching), `on` (at the first guarded call), `off`")  \
-	X(SKIP_EXE, "skip_exe", TEXT, "systemd*, sshd, login, dbus-daemon", 0, 0, "executables in which the shim does nothing")
+/* Settings of [resil]: X(ENUMERATOR, "name", type, "default", minimum, maximum, "sentence"). TEXT is read in assign.c.
+ */
+/* clang-format off: a table */
+#define RESIL_SETTINGS(X)                                                                                              \
+	X(LOG, "log", TEXT, "off", 0, 0, "`off`, `stderr`, `syslog`, or a file's path; RESIL_LOG goes before it")      \
+	X(STATE, "state", CHOICE, "shared", 0, 0, "`shared` by all processes of the group, or `private` to each")      \
+	X(MAX_DESTINATIONS, "max_destinations", COUNT, "512", 1, 65000,                                                \
+		"circuits a group can hold; fixed when its region is made")                                            \
+	X(CONTROL, "control", CHOICE, "auto", 0, 0,                                                                    \
+		"the unix socket: `auto` (a second after attaching), `on` (at the first guarded call), `off`")         \
+	X(SKIP_EXE, "skip_exe", TEXT, "systemd*, sshd, login, dbus-daemon", 0, 0,                                      \
+		"executables in which the shim does nothing")
+/* clang-format on */
 
 enum config_setting {
 #define X(name, text, type, initial, min, max, sentence) SETTING_##name,
 	RESIL_SETTINGS(X)
 #undef X
-	SETTING_COUNT
+		SETTING_COUNT
 };
 
 #endif

@@ -9,9 +9,9 @@
 #include "base/sys.h"
 
 #define ENTRIES 256u
-#define BUCKETS 2048u           /* address index; power of two */
-#define REACH 16u               /* places looked at from an address's own on */
-#define MERGE_NS NS_PER_S       /* two look-ups of one name so close are one (A then AAAA) */
+#define BUCKETS 2048u	  /* address index; power of two */
+#define REACH 16u	  /* places looked at from an address's own on */
+#define MERGE_NS NS_PER_S /* two look-ups of one name so close are one (A then AAAA) */
 
 struct host {
 	uint8_t ip[16];
@@ -19,9 +19,9 @@ struct host {
 };
 
 struct entry {
-	_Atomic uint32_t seq;       /* odd: being written */
-	_Atomic uint32_t version;   /* moves when the text changes */
-	_Atomic int64_t stamp_ns;   /* latest look-up */
+	_Atomic uint32_t seq;	  /* odd: being written */
+	_Atomic uint32_t version; /* moves when the text changes */
+	_Atomic int64_t stamp_ns; /* latest look-up */
 	_Atomic uint32_t current;
 	uint32_t count;
 	uint32_t name_len;
@@ -32,7 +32,8 @@ struct entry {
 
 struct names_table {
 	struct entry entry[ENTRIES];
-	/* Address index: tag (high 16 bits of the hash, never 0) << 16 | entry. Stale ones point to entries that no longer hold the address and are overwritten. */
+	/* Address index: tag (high 16 bits of the hash, never 0) << 16 | entry. Stale ones point to entries that no
+	 * longer hold the address and are overwritten. */
 	_Atomic uint32_t bucket[BUCKETS];
 };
 
@@ -93,7 +94,8 @@ static void index_add(struct names_table *t, uint32_t entry, const uint8_t ip[16
 			if (atomic_compare_exchange_strong(&t->bucket[at], &seen, mine) || seen == mine)
 				return;
 		}
-		int64_t stamp = atomic_load_explicit(&t->entry[(seen & 0xffff) % ENTRIES].stamp_ns, memory_order_relaxed);
+		int64_t stamp =
+			atomic_load_explicit(&t->entry[(seen & 0xffff) % ENTRIES].stamp_ns, memory_order_relaxed);
 		if (stamp < oldest) {
 			oldest = stamp;
 			victim = at;
@@ -116,7 +118,8 @@ static size_t name_clean(char to[NAMES_MAX + 1], const char *name)
 	return n;
 }
 
-/* Claims the entry of a name for writing (sequence odd); the least recently used one when the name is new. Null when all are busy. */
+/* Claims the entry of a name for writing (sequence odd); the least recently used one when the name is new. Null when
+ * all are busy. */
 static struct entry *entry_claim(struct names_table *t, const char *name, size_t len, uint64_t hash, bool *is_new)
 {
 	struct entry *lru = NULL;
@@ -133,7 +136,7 @@ static struct entry *entry_claim(struct names_table *t, const char *name, size_t
 			return NULL; /* another thread is recording the same name now: as good */
 		}
 		if (!lru || atomic_load_explicit(&e->stamp_ns, memory_order_relaxed) <
-				atomic_load_explicit(&lru->stamp_ns, memory_order_relaxed))
+				    atomic_load_explicit(&lru->stamp_ns, memory_order_relaxed))
 			lru = e;
 	}
 	if (!lru)

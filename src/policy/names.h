@@ -1,8 +1,10 @@
-/* Names learned from look-ups: which name an address was given for, so that a breaker is `api.internal:443` and not an address, and which other addresses
- * that look-up gave, so that several of them are one call (A3). Private to the process, kept for its life (results are used for hours).
+/* Names learned from look-ups: which name an address was given for, so that a breaker is `api.internal:443` and not an
+ * address, and which other addresses that look-up gave, so that several of them are one call (A3). Private to the
+ * process, kept for its life (results are used for hours).
  *
- * Writers: getaddrinfo and its kin, any thread. Readers: every connect. No lock: an entry has a sequence (odd while written), readers copy and look again.
- * A writer stopped half-way leaves its entry odd: readers skip it, and after a fork names_forked() empties such entries in the child.
+ * Writers: getaddrinfo and its kin, any thread. Readers: every connect. No lock: an entry has a sequence (odd while
+ * written), readers copy and look again. A writer stopped half-way leaves its entry odd: readers skip it, and after a
+ * fork names_forked() empties such entries in the child.
  */
 #ifndef RESIL_POLICY_NAMES_H
 #define RESIL_POLICY_NAMES_H
@@ -13,23 +15,24 @@
 
 #include "base/addr.h"
 
-#define NAMES_MAX 253           /* longest name kept (DNS) */
-#define NAMES_ADDRESSES 32      /* addresses kept for a name */
+#define NAMES_MAX 253	   /* longest name kept (DNS) */
+#define NAMES_ADDRESSES 32 /* addresses kept for a name */
 
 /* A found name: a handle whose text is read by names_text. */
 struct name_ref {
-	uint32_t entry;         /* index */
-	uint32_t version;       /* of the entry's text: it changes when the entry is given to another name */
-	uint32_t bit;           /* this address's place among the name's, 0..31 */
-	uint32_t current;       /* mask of the addresses that the latest look-up gave; 0 bit set here: an older one */
+	uint32_t entry;	  /* index */
+	uint32_t version; /* of the entry's text: it changes when the entry is given to another name */
+	uint32_t bit;	  /* this address's place among the name's, 0..31 */
+	uint32_t current; /* mask of the addresses that the latest look-up gave; 0 bit set here: an older one */
 };
 
-/* Records a look-up: name as the app gave it (lower-cased, trailing dot dropped here; literals are ignored), its addresses (ports ignored). A second look-up of the name
- * within a second (the other family) adds to it, a later one replaces what is current. */
+/* Records a look-up: name as the app gave it (lower-cased, trailing dot dropped here; literals are ignored), its
+ * addresses (ports ignored). A second look-up of the name within a second (the other family) adds to it, a later one
+ * replaces what is current. */
 void names_learn(const char *name, const struct addr *addrs, unsigned count, int64_t now_ns);
 /* The name an address belongs to: this thread's latest look-up first, else the process's latest (A13). */
 bool names_search(const struct addr *a, struct name_ref *ref);
-extern _Atomic(struct names_table *) names_table;      /* null until something was learnt */
+extern _Atomic(struct names_table *) names_table; /* null until something was learnt */
 static inline bool names_find(const struct addr *a, struct name_ref *ref)
 {
 	return atomic_load_explicit(&names_table, memory_order_relaxed) && names_search(a, ref);

@@ -1,20 +1,22 @@
 /* The configuration in force: acquired for a moment, swapped whole by a reload, freed when nobody holds it.
- * A few holders with a count each, never freed themselves: acquire counts, then looks whether the holder is still current, else lets go and tries again.
- * No lock: a holder is reused only at count 0. A thread killed while holding one leaks it, never more. */
+ * A few holders with a count each, never freed themselves: acquire counts, then looks whether the holder is still
+ * current, else lets go and tries again. No lock: a holder is reused only at count 0. A thread killed while holding one
+ * leaks it, never more. */
 #ifndef RESIL_POLICY_POLICY_H
 #define RESIL_POLICY_POLICY_H
 
 #include "policy/config.h"
 
-/* Puts a configuration into force. 0, or -EBUSY when every holder is still held (try again later; c stays the caller's). */
+/* Puts a configuration into force. 0, or -EBUSY when every holder is still held (try again later; c stays the
+ * caller's). */
 int policy_install(struct config *c);
 /* The configuration in force, held; null before the first install. Release with the same pointer. */
 const struct config *policy_acquire(void);
 void policy_release(const struct config *c);
 /* Counts installs, from 1: caches keyed by it notice a reload. */
 uint32_t policy_generation(void);
-/* Remembers where the configuration came from and reads it again: all or nothing. 0: installed; else the number of faults with their lines in errors, the
- * old configuration stays. -EBUSY, -ENOMEM. */
+/* Remembers where the configuration came from and reads it again: all or nothing. 0: installed; else the number of
+ * faults with their lines in errors, the old configuration stays. -EBUSY, -ENOMEM. */
 void policy_set_source(const struct config_source *source);
 /* Asked at each reload for the file, as config_find_file would answer; without it the source's file is read again. */
 void policy_set_finder(bool (*find)(char *path, size_t cap, bool *is_optional));

@@ -1,5 +1,5 @@
-/* Ways to begin a connection other than connect(2), addresses that are not plain, and interruptions. Says a line "WHAT ERRNO" for each.
- * usage: calls CASE PORT */
+/* Ways to begin a connection other than connect(2), addresses that are not plain, and interruptions. Says a line "WHAT
+ * ERRNO" for each. usage: calls CASE PORT */
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -22,7 +22,8 @@ static void case_sendto(void)
 {
 	struct sockaddr_in to = local_address(port);
 
-	say("sendto", sendto(new_socket(0), "hello\n", 6, MSG_FASTOPEN | MSG_NOSIGNAL, (struct sockaddr *)&to, sizeof to));
+	say("sendto",
+		sendto(new_socket(0), "hello\n", 6, MSG_FASTOPEN | MSG_NOSIGNAL, (struct sockaddr *)&to, sizeof to));
 }
 
 static void case_sendmsg(void)
@@ -188,8 +189,15 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{"sendto", case_sendto}, {"sendmsg", case_sendmsg}, {"fastopen_connect", case_fastopen_connect}, {"syscall", case_syscall},
-	{"addresses", case_addresses}, {"again", case_again}, {"eintr", case_eintr}, {"restart", case_restart}, {"own_timeout", case_own_timeout},
+	{"sendto", case_sendto},
+	{"sendmsg", case_sendmsg},
+	{"fastopen_connect", case_fastopen_connect},
+	{"syscall", case_syscall},
+	{"addresses", case_addresses},
+	{"again", case_again},
+	{"eintr", case_eintr},
+	{"restart", case_restart},
+	{"own_timeout", case_own_timeout},
 };
 
 int main(int argc, char **argv)

@@ -1,7 +1,7 @@
 /* What a connect costs: many of one kind, marked for strace and callgrind.
  * usage: cost rejected|blocking|async PORT TIMES
- *   rejected: the circuit is opened by five refusals first. Every measured connect is between two calls of getppid(2), which strace shows,
- *   and inside of measured(), which callgrind's --toggle-collect counts. */
+ *   rejected: the circuit is opened by five refusals first. Every measured connect is between two calls of getppid(2),
+ * which strace shows, and inside of measured(), which callgrind's --toggle-collect counts. */
 #include <sys/syscall.h>
 
 #include "tool.h"

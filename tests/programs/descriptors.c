@@ -1,6 +1,6 @@
-/* What happens to descriptors while a connect's limit runs: a case a subcommand. Each ends with "ok", or says what is not so.
- * usage: descriptors CASE FULL_PORT ANSWER_PORT LIMIT_MS
- *   FULL_PORT: connects hang; ANSWER_PORT: a server; LIMIT_MS: connect_timeout, 0 without the shim */
+/* What happens to descriptors while a connect's limit runs: a case a subcommand. Each ends with "ok", or says what is
+ * not so. usage: descriptors CASE FULL_PORT ANSWER_PORT LIMIT_MS FULL_PORT: connects hang; ANSWER_PORT: a server;
+ * LIMIT_MS: connect_timeout, 0 without the shim */
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -231,7 +231,8 @@ static void case_dup2_onto(void)
 	int fd = pending_connect(full), fd2 = pending_connect(full);
 	must(dup2(ends[0], fd) == fd && dup3(ends[0], fd2, O_CLOEXEC) == fd2);
 	usleep(450000);
-	must(write(ends[1], "xy", 2) == 2 && read(fd, &byte, 1) == 1 && byte == 'x' && read(fd2, &byte, 1) == 1 && byte == 'y');
+	must(write(ends[1], "xy", 2) == 2 && read(fd, &byte, 1) == 1 && byte == 'x' && read(fd2, &byte, 1) == 1 &&
+		byte == 'y');
 }
 
 /* ---- both numbers of a dup lead to the same call ---- */
@@ -398,12 +399,26 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{"close_range", case_close_range}, {"close_loop", case_close_loop}, {"closefrom", case_closefrom},
-	{"close_range_cloexec", case_close_range_cloexec}, {"exec", case_exec}, {"vfork", case_vfork},
-	{"reuse_after_syscall", case_reuse_after_syscall}, {"reuse_after_fclose", case_reuse_after_fclose},
-	{"reuse_unseen", case_reuse_unseen}, {"dup2_onto", case_dup2_onto}, {"dup", case_dup}, {"fork", case_fork},
-	{"daemon", case_daemon}, {"libc_daemon", case_libc_daemon}, {"emfile", case_emfile}, {"emfile_lowered", case_emfile_lowered}, {"bare_start", case_bare_start}, {"streams", case_streams},
-	{"close_midway", case_close_midway}, {"sticky", case_sticky},
+	{"close_range", case_close_range},
+	{"close_loop", case_close_loop},
+	{"closefrom", case_closefrom},
+	{"close_range_cloexec", case_close_range_cloexec},
+	{"exec", case_exec},
+	{"vfork", case_vfork},
+	{"reuse_after_syscall", case_reuse_after_syscall},
+	{"reuse_after_fclose", case_reuse_after_fclose},
+	{"reuse_unseen", case_reuse_unseen},
+	{"dup2_onto", case_dup2_onto},
+	{"dup", case_dup},
+	{"fork", case_fork},
+	{"daemon", case_daemon},
+	{"libc_daemon", case_libc_daemon},
+	{"emfile", case_emfile},
+	{"emfile_lowered", case_emfile_lowered},
+	{"bare_start", case_bare_start},
+	{"streams", case_streams},
+	{"close_midway", case_close_midway},
+	{"sticky", case_sticky},
 };
 
 int main(int argc, char **argv)

@@ -7,7 +7,8 @@
  *   -a  non-blocking: awaited with poll, read by SO_ERROR
  *   -k  keeps the last connection so long before it exits
  *   -b  waits for a byte (or the end) on stdin before the first
- * HOST: a literal, or a name, whose addresses are tried in turn. Exit code: 0 when the last attempt was connected, else 1. */
+ * HOST: a literal, or a name, whose addresses are tried in turn. Exit code: 0 when the last attempt was connected,
+ * else 1. */
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>

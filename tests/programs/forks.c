@@ -1,5 +1,5 @@
-/* One thread forks in a loop while others connect, look names up and meet limits (CP6). Says "ok"; hanging is the failure.
- * usage: forks FULL_PORT ANSWER_PORT REFUSE_PORT */
+/* One thread forks in a loop while others connect, look names up and meet limits (CP6). Says "ok"; hanging is the
+ * failure. usage: forks FULL_PORT ANSWER_PORT REFUSE_PORT */
 #include <netdb.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,5 @@
-/* What the small programs of the suites share: a destination, a pending connect, a clock, and a way to say what was wrong. */
+/* What the small programs of the suites share: a destination, a pending connect, a clock, and a way to say what was
+ * wrong. */
 #ifndef TESTS_TOOL_H
 #define TESTS_TOOL_H
 
@@ -27,12 +28,12 @@ static inline const char *errno_name(int error)
 }
 
 /* Says what is wrong, with the line, and ends. On both ways out, since one of them may be closed. */
-#define must(claim)                                                                                       \
-	do {                                                                                              \
-		if (!(claim)) {                                                                           \
-			fprintf(stderr, "line %d: not so: %s (errno %s)\n", __LINE__, #claim, errno_name(errno)); \
-			exit(1);                                                                          \
-		}                                                                                         \
+#define must(claim)                                                                                                    \
+	do {                                                                                                           \
+		if (!(claim)) {                                                                                        \
+			fprintf(stderr, "line %d: not so: %s (errno %s)\n", __LINE__, #claim, errno_name(errno));      \
+			exit(1);                                                                                       \
+		}                                                                                                      \
 	} while (0)
 
 static inline struct sockaddr_in local_address(int port)
@@ -79,8 +80,8 @@ static inline int so_error(int fd)
 	return error;
 }
 
-/* The pending connect must end with ETIMEDOUT, limit ms after `begin` (slack: TEST_ALLOWANCE_MS, 20 on top). limit 0, without the shim: it is
- * still pending 400 ms later. */
+/* The pending connect must end with ETIMEDOUT, limit ms after `begin` (slack: TEST_ALLOWANCE_MS, 20 on top). limit 0,
+ * without the shim: it is still pending 400 ms later. */
 static inline void must_time_out(int fd, int begin, int limit)
 {
 	struct pollfd p = {.fd = fd, .events = POLLOUT};
@@ -95,7 +96,8 @@ static inline void must_time_out(int fd, int begin, int limit)
 	int took = now_ms() - begin;
 	int error = so_error(fd);
 	if (error != ETIMEDOUT || took < limit - 1 || took > limit + slack) {
-		fprintf(stderr, "a connect with a limit of %d ms ended after %d ms with %s\n", limit, took, errno_name(error));
+		fprintf(stderr, "a connect with a limit of %d ms ended after %d ms with %s\n", limit, took,
+			errno_name(error));
 		exit(1);
 	}
 }

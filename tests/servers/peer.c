@@ -1,4 +1,5 @@
-/* A server that behaves as it is told: the other side of the tests and of the demo. One thread, one port, no dependency.
+/* A server that behaves as it is told: the other side of the tests and of the demo. One thread, one port, no
+ * dependency.
  *
  * usage: peer ADDRESS PORT MODE        ADDRESS: 127.0.0.1, ::1, ...; PORT 0: any free one
  * MODE, and later each line on stdin:
@@ -28,7 +29,7 @@
 enum mode { MODE_ANSWER, MODE_HANG, MODE_CLOSE, MODE_RESET, MODE_REFUSE, MODE_FULL, MODE_COUNT };
 static const char *const mode_names[MODE_COUNT] = {"answer", "hang", "close", "reset", "refuse", "full"};
 
-static struct sockaddr_storage address;   /* with the port once it is known */
+static struct sockaddr_storage address; /* with the port once it is known */
 static socklen_t address_len;
 static enum mode mode;
 static int listener = -1;
@@ -195,7 +196,8 @@ static void accept_one(void)
 
 static void serve(int i)
 {
-	static const char http[] = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok\n";
+	static const char http[] =
+		"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok\n";
 	char buf[8192];
 	ssize_t n = recv(clients[i].fd, buf, sizeof buf - 1, 0);
 
@@ -268,7 +270,8 @@ int main(int argc, char **argv)
 		int polled = client_count;
 
 		p[0] = (struct pollfd){.fd = STDIN_FILENO, .events = POLLIN};
-		p[1] = (struct pollfd){.fd = mode == MODE_REFUSE || mode == MODE_FULL ? -1 : listener, .events = POLLIN};
+		p[1] = (struct pollfd){
+			.fd = mode == MODE_REFUSE || mode == MODE_FULL ? -1 : listener, .events = POLLIN};
 		for (int i = 0; i < polled; i++)
 			p[2 + i] = (struct pollfd){.fd = clients[i].fd, .events = POLLIN};
 		if (poll(p, (nfds_t)(2 + polled), -1) < 0)

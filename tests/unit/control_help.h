@@ -113,7 +113,7 @@ static int64_t help_limit_ns = 20 * NS_PER_S; /* whatever waits longer is hangin
 
 __attribute__((unused)) static int http_connect(const char *path)
 {
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
 	snprintf(sa.sun_path, sizeof sa.sun_path, "%s", path);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd >= 0 && connect(fd, (const struct sockaddr *)&sa, sizeof sa) != 0) {
@@ -136,7 +136,8 @@ __attribute__((unused)) static bool http_send(int fd, const char *bytes, size_t 
 }
 
 /* Reads until `is_enough` says so, the peer closes, or the time is up. Returns the length; *closed tells. */
-__attribute__((unused)) static size_t http_read(int fd, char *to, size_t cap, bool (*is_enough)(const char *text, size_t n), bool *closed)
+__attribute__((unused)) static size_t http_read(
+	int fd, char *to, size_t cap, bool (*is_enough)(const char *text, size_t n), bool *closed)
 {
 	size_t n = 0;
 	int64_t until_ns = clock_now_ns() + help_limit_ns;
@@ -144,7 +145,7 @@ __attribute__((unused)) static size_t http_read(int fd, char *to, size_t cap, bo
 	to[0] = '\0';
 	while (n + 1 < cap && !(is_enough && is_enough(to, n))) {
 		int64_t left_ms = (until_ns - clock_now_ns()) / NS_PER_MS;
-		struct pollfd p = { .fd = fd, .events = POLLIN };
+		struct pollfd p = {.fd = fd, .events = POLLIN};
 		if (left_ms <= 0 || poll(&p, 1, (int)left_ms) <= 0)
 			break;
 		ssize_t got = recv(fd, to + n, cap - 1 - n, 0);
@@ -179,7 +180,8 @@ __attribute__((unused)) static const char *http_body(const char *answer)
 }
 
 /* A request on a connection of its own; the answer into `answer`. Returns the status, 0: none. */
-__attribute__((unused)) static int http_ask(const char *path, const char *method, const char *target, char *answer, size_t cap)
+__attribute__((unused)) static int http_ask(
+	const char *path, const char *method, const char *target, char *answer, size_t cap)
 {
 	char request[4096];
 	bool closed;
@@ -187,7 +189,8 @@ __attribute__((unused)) static int http_ask(const char *path, const char *method
 	answer[0] = '\0';
 	if (fd < 0)
 		return 0;
-	int n = snprintf(request, sizeof request, "%s %s HTTP/1.1\r\nHost: resil\r\nConnection: close\r\n\r\n", method, target);
+	int n = snprintf(
+		request, sizeof request, "%s %s HTTP/1.1\r\nHost: resil\r\nConnection: close\r\n\r\n", method, target);
 	if (http_send(fd, request, (size_t)n))
 		http_read(fd, answer, cap, NULL, &closed);
 	close(fd);

@@ -1,13 +1,14 @@
-/* What is rendered: metrics that a Prometheus server takes, JSON that stays JSON whatever the region holds (E10), names and values as people write them. */
+/* What is rendered: metrics that a Prometheus server takes, JSON that stays JSON whatever the region holds (E10), names
+ * and values as people write them. */
 #include <ctype.h>
 
 #include "control/nearby.h"
 #include "control/params.h"
 #include "control/render.h"
+#include "control_help.h"
 #include "core/identity.h"
 #include "core/member.h"
 #include "core/registry.h"
-#include "control_help.h"
 #include "tap.h"
 
 static struct region region;
@@ -16,12 +17,17 @@ static char out[8 << 20];
 static struct text fresh(void)
 {
 	out[0] = '\0';
-	return (struct text){ .at = out, .cap = sizeof out };
+	return (struct text){.at = out, .cap = sizeof out};
 }
 
 static const struct breaker_rules rules = {
-	.failure_threshold = 5, .success_threshold = 1, .half_open_max_calls = 1, .recovery_ms = 1000, .recovery_max_ms = 30000,
-	.backoff_percent = 200, .probe_timeout_ms = 30000,
+	.failure_threshold = 5,
+	.success_threshold = 1,
+	.half_open_max_calls = 1,
+	.recovery_ms = 1000,
+	.recovery_max_ms = 30000,
+	.backoff_percent = 200,
+	.probe_timeout_ms = 30000,
 };
 
 static void call(const char *name, enum breaker_outcome outcome, enum failure_kind kind, int64_t latency_ns)
@@ -63,7 +69,8 @@ static const char *after_labels(const char *p)
 	}
 }
 
-/* A family whose samples are apart, a second TYPE, a series twice, a bucket below its predecessor: null when right, else the line. */
+/* A family whose samples are apart, a second TYPE, a series twice, a bucket below its predecessor: null when right,
+ * else the line. */
 static const char *metrics_fault(const char *text)
 {
 	static char family[128], done[64][128], histogram[4096];
@@ -118,7 +125,7 @@ static const char *metrics_fault(const char *text)
 static void test_metrics(void)
 {
 	struct text t = fresh();
-	const struct region *two[2] = { &region, &region };
+	const struct region *two[2] = {&region, &region};
 
 	for (int i = 0; i < 50; i++) {
 		call("api:443", BREAKER_SUCCESS, FAILURE_REFUSED, (int64_t)i * 3000000);
@@ -132,9 +139,15 @@ static void test_metrics(void)
 	if (fault)
 		printf("# %.200s\n", fault);
 	tap_ok(strstr(out, "destination=\"quote\\\"back\\\\slash\\nline:1\"") != NULL, "label values are escaped");
-	tap_ok(strstr(out, "resil_deadline_exceeded_total{group=\"app\",destination=\"dead:1\",phase=\"connect\"} 5\n") != NULL, "connects that ran out of time are counted");
-	tap_ok(strstr(out, "resil_calls_total{group=\"app\",destination=\"dead:1\",outcome=\"circuit_open\"} 4\n") != NULL, "so are rejections");
-	tap_ok(strstr(out, "resil_call_duration_seconds_count{group=\"app\",destination=\"api:443\"} 50\n") != NULL, "the histogram counts all");
+	tap_ok(strstr(out,
+		       "resil_deadline_exceeded_total{group=\"app\",destination=\"dead:1\",phase=\"connect\"} 5\n") !=
+			NULL,
+		"connects that ran out of time are counted");
+	tap_ok(strstr(out, "resil_calls_total{group=\"app\",destination=\"dead:1\",outcome=\"circuit_open\"} 4\n") !=
+			NULL,
+		"so are rejections");
+	tap_ok(strstr(out, "resil_call_duration_seconds_count{group=\"app\",destination=\"api:443\"} 50\n") != NULL,
+		"the histogram counts all");
 	t = fresh();
 	render_metrics(&t, two, 2, clock_now_ns());
 	tap_ok(metrics_fault(out) != NULL, "the check itself sees a series that comes twice");
@@ -146,14 +159,20 @@ static void test_json(void)
 	for (int i = 0; i < 30; i++)
 		call("half:1", i % 2 ? BREAKER_SUCCESS : BREAKER_FAILURE, FAILURE_RESET, 1234567);
 	render_destination(&t, &region, (uint32_t)registry_find(&region, "half:1"), clock_now_ns());
-	tap_ok(json_is_valid(out) && strstr(out, "\"failure_rate\":\"50.00%\"") && strstr(out, "\"reset\":15"), "a destination: the rate is told from 20 calls on");
-	tap_ok(strstr(out, "\"bulkhead\":{\"in_use\":0,\"limit\":null,\"waiting\":0,\"rejected\":0},\"endpoints\":[],\"fallbacks\":{},\"faults\":{}") != NULL, "fields whose work comes later are there, and empty");
+	tap_ok(json_is_valid(out) && strstr(out, "\"failure_rate\":\"50.00%\"") && strstr(out, "\"reset\":15"),
+		"a destination: the rate is told from 20 calls on");
+	tap_ok(strstr(out, "\"bulkhead\":{\"in_use\":0,\"limit\":null,\"waiting\":0,\"rejected\":0},\"endpoints\":[],"
+			   "\"fallbacks\":{},\"faults\":{}") != NULL,
+		"fields whose work comes later are there, and empty");
 	t = fresh();
-	tap_ok(!render_health(&t, &region, clock_now_ns()) && json_is_valid(out) && strstr(out, "\"half:1\":{\"state\":\"closed\",\"failure_rate\":\"50.00%\",\"total_calls\":30,\"retry_after_ms\":0}"),
+	tap_ok(!render_health(&t, &region, clock_now_ns()) && json_is_valid(out) &&
+			strstr(out, "\"half:1\":{\"state\":\"closed\",\"failure_rate\":\"50.00%\",\"total_calls\":30,"
+				    "\"retry_after_ms\":0}"),
 		"health: half of the calls failing degrades, also while closed");
 }
 
-/* Each structure of the region full of random bytes: what is rendered stays JSON, and nothing outside is read (run under ASan). */
+/* Each structure of the region full of random bytes: what is rendered stays JSON, and nothing outside is read (run
+ * under ASan). */
 static void test_damage(void)
 {
 	uint64_t seed = 42;
@@ -172,14 +191,15 @@ static void test_damage(void)
 		t = fresh();
 		render_members(&t, &region, clock_now_ns());
 		tap_expect(json_is_valid(out), "round %d: members", round);
-		struct render_cursor cursor = { .seq = 0 };
+		struct render_cursor cursor = {.seq = 0};
 		struct event e;
-		for (unsigned n = 0; n < 2 * REGION_EVENTS && render_next_event(&region, &cursor, clock_now_ns(), &e); n++) {
+		for (unsigned n = 0; n < 2 * REGION_EVENTS && render_next_event(&region, &cursor, clock_now_ns(), &e);
+			n++) {
 			t = fresh();
 			render_event(&t, &region, &e);
 			tap_expect(json_is_valid(out), "round %d: event", round);
 		}
-		const struct region *one[1] = { &region };
+		const struct region *one[1] = {&region};
 		t = fresh();
 		render_metrics(&t, one, 1, clock_now_ns());
 		tap_expect(t.len > 0, "round %d: metrics", round);
@@ -192,7 +212,7 @@ static void test_events(void)
 {
 	struct text t;
 	for (int type = 0; type < EVENT_TYPE_COUNT; type++) {
-		struct event e = { .type = (uint8_t)type, .from = 0, .to = 2, .retry_after_ms = 1500, .value = 3 };
+		struct event e = {.type = (uint8_t)type, .from = 0, .to = 2, .retry_after_ms = 1500, .value = 3};
 		memset(e.reason, '"', sizeof e.reason);
 		memset(e.destination, '\\', sizeof e.destination);
 		uint64_t seq = events_add(&region, &e);
@@ -212,26 +232,55 @@ static void test_params(void)
 		const char *text;
 		int64_t ns;
 	} durations[] = {
-		{ "10m", 600 * NS_PER_S }, { "500ms", 500 * NS_PER_MS }, { "1.5s", 1500 * NS_PER_MS }, { "0.25h", 900 * NS_PER_S }, { "2d", 172800 * NS_PER_S }, { "90s", 90 * NS_PER_S },
-		{ "10", -1 }, { "", -1 }, { "s", -1 }, { "-1s", -1 }, { "1 s", -1 }, { "1.s", -1 }, { "1e3s", -1 }, { "99999999999999999999s", -1 }, { "9999999h", -1 }, { "1sx", -1 },
+		{"10m", 600 * NS_PER_S},
+		{"500ms", 500 * NS_PER_MS},
+		{"1.5s", 1500 * NS_PER_MS},
+		{"0.25h", 900 * NS_PER_S},
+		{"2d", 172800 * NS_PER_S},
+		{"90s", 90 * NS_PER_S},
+		{"10", -1},
+		{"", -1},
+		{"s", -1},
+		{"-1s", -1},
+		{"1 s", -1},
+		{"1.s", -1},
+		{"1e3s", -1},
+		{"99999999999999999999s", -1},
+		{"9999999h", -1},
+		{"1sx", -1},
 	};
 	for (size_t i = 0; i < sizeof durations / sizeof durations[0]; i++) {
 		int64_t ns = -1;
 		bool is_read = params_duration(durations[i].text, &ns);
-		tap_expect(is_read == (durations[i].ns >= 0) && (!is_read || ns == durations[i].ns), "'%s' gave %lld", durations[i].text, (long long)ns);
+		tap_expect(is_read == (durations[i].ns >= 0) && (!is_read || ns == durations[i].ns), "'%s' gave %lld",
+			durations[i].text, (long long)ns);
 	}
 	tap_all("durations: a unit is due");
 	char value[16];
 	uint64_t n;
-	tap_expect(params_query("a=1&b=%41+&c", "b", value, sizeof value) == PARAMS_FOUND && strcmp(value, "A+") == 0, "decoded");
-	tap_expect(params_query("a=1&b=2&c", "c", value, sizeof value) == PARAMS_FOUND && value[0] == '\0', "a bare key");
-	tap_expect(params_query("ab=1", "a", value, sizeof value) == PARAMS_ABSENT && params_query(NULL, "a", value, sizeof value) == PARAMS_ABSENT, "absent");
-	tap_expect(params_query("a=%4", "a", value, sizeof value) == PARAMS_BROKEN && params_query("a=0123456789abcdef", "a", value, sizeof value) == PARAMS_BROKEN, "broken, too long");
-	tap_expect(params_decode(value, sizeof value, "%41%5a", 6) && strcmp(value, "AZ") == 0 && !params_decode(value, sizeof value, "%41%5a", 5), "escapes at the end");
-	tap_expect(params_u64("18446744073709551615", &n) && n == UINT64_MAX && !params_u64("18446744073709551616", &n) && !params_u64("", &n) && !params_u64("1x", &n), "numbers");
+	tap_expect(params_query("a=1&b=%41+&c", "b", value, sizeof value) == PARAMS_FOUND && strcmp(value, "A+") == 0,
+		"decoded");
+	tap_expect(
+		params_query("a=1&b=2&c", "c", value, sizeof value) == PARAMS_FOUND && value[0] == '\0', "a bare key");
+	tap_expect(params_query("ab=1", "a", value, sizeof value) == PARAMS_ABSENT &&
+			   params_query(NULL, "a", value, sizeof value) == PARAMS_ABSENT,
+		"absent");
+	tap_expect(params_query("a=%4", "a", value, sizeof value) == PARAMS_BROKEN &&
+			   params_query("a=0123456789abcdef", "a", value, sizeof value) == PARAMS_BROKEN,
+		"broken, too long");
+	tap_expect(params_decode(value, sizeof value, "%41%5a", 6) && strcmp(value, "AZ") == 0 &&
+			   !params_decode(value, sizeof value, "%41%5a", 5),
+		"escapes at the end");
+	tap_expect(params_u64("18446744073709551615", &n) && n == UINT64_MAX &&
+			   !params_u64("18446744073709551616", &n) && !params_u64("", &n) && !params_u64("1x", &n),
+		"numbers");
 	tap_all("queries, escapes and numbers");
-	tap_expect(nearby_distance("kitten", "sitting") == 3 && nearby_distance("", "abc") == 3 && nearby_distance("abc", "abc") == 0, "distance");
-	tap_expect(nearby_is_near("api:44", "api:443") && nearby_is_near("apj:443", "api:443") && !nearby_is_near("db:5432", "api:443"), "nearness");
+	tap_expect(nearby_distance("kitten", "sitting") == 3 && nearby_distance("", "abc") == 3 &&
+			   nearby_distance("abc", "abc") == 0,
+		"distance");
+	tap_expect(nearby_is_near("api:44", "api:443") && nearby_is_near("apj:443", "api:443") &&
+			   !nearby_is_near("db:5432", "api:443"),
+		"nearness");
 	tap_all("did you mean");
 }
 

@@ -1,4 +1,5 @@
-/* The control socket against a real region: routes, clients that misbehave, followers, stop and go on, election and takeover (CONTRACT 6, E6, E11). */
+/* The control socket against a real region: routes, clients that misbehave, followers, stop and go on, election and
+ * takeover (CONTRACT 6, E6, E11). */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -8,13 +9,13 @@
 #include "base/ownfd.h"
 #include "base/sys.h"
 #include "control/control.h"
+#include "control_help.h"
 #include "core/circuit.h"
 #include "core/events.h"
 #include "core/identity.h"
 #include "core/member.h"
 #include "core/registry.h"
 #include "policy/policy.h"
-#include "control_help.h"
 #include "tap.h"
 
 static char state_dir[64], run_dir[64], conf[128], sock[108], answer[1 << 20];
@@ -27,13 +28,14 @@ static struct region *the_region(void)
 	return &region;
 }
 
-static struct control_host host = { .group = "app", .exe = "app", .region = the_region, .stop = &stop };
+static struct control_host host = {.group = "app", .exe = "app", .region = the_region, .stop = &stop};
 
 static void attach(void)
 {
 	char file[128];
 	int why;
-	if (!identity_region_file(file, sizeof file, "app", 0) || region_attach(&region, state_dir, file, "app", 64, &why) || !region.is_shared)
+	if (!identity_region_file(file, sizeof file, "app", 0) ||
+		region_attach(&region, state_dir, file, "app", 64, &why) || !region.is_shared)
 		abort();
 	member_join(&region, getpid(), identity_start_ticks(getpid(), NULL), "app", clock_now_ns());
 }
@@ -94,8 +96,13 @@ static bool body_has(const char *wanted)
 /* ---- routes ---- */
 
 static const struct breaker_rules rules = {
-	.failure_threshold = 5, .success_threshold = 1, .half_open_max_calls = 1, .recovery_ms = 60000, .recovery_max_ms = 60000,
-	.backoff_percent = 200, .probe_timeout_ms = 30000,
+	.failure_threshold = 5,
+	.success_threshold = 1,
+	.half_open_max_calls = 1,
+	.recovery_ms = 60000,
+	.recovery_max_ms = 60000,
+	.backoff_percent = 200,
+	.probe_timeout_ms = 30000,
 };
 
 static void fail_calls(const char *name, int n)
@@ -104,7 +111,8 @@ static void fail_calls(const char *name, int n)
 	for (int i = 0; i < n; i++) {
 		struct circuit_token token;
 		if (circuit_admit(&region, (uint32_t)index, &rules, clock_now_ns(), &token) != BREAKER_REJECT)
-			circuit_settle(&region, &token, &rules, BREAKER_FAILURE, FAILURE_REFUSED, true, clock_now_ns(), 1000000);
+			circuit_settle(&region, &token, &rules, BREAKER_FAILURE, FAILURE_REFUSED, true, clock_now_ns(),
+				1000000);
 	}
 }
 
@@ -114,22 +122,43 @@ static void test_routes(void)
 		const char *method, *target;
 		int status;
 	} rows[] = {
-		{ "GET", "/health", 200 }, { "GET", "/health?strict=1", 503 }, { "GET", "/health?strict=0", 200 }, { "GET", "/health?strict=maybe", 400 },
-		{ "GET", "/v1/destinations", 200 }, { "GET", "/v1/destinations/api:443", 200 }, { "GET", "/v1/destinations/api%3A443", 200 },
-		{ "GET", "/v1/destinations/unix:%2Frun%2Fx.sock", 200 }, { "GET", "/v1/destinations/unix:/run/x.sock", 200 },
-		{ "GET", "/v1/destinations/apx:443", 404 }, { "GET", "/v1/destinations/api%3", 400 }, { "GET", "/v1/destinations/a%00b", 400 },
-		{ "GET", "/v1/destinations/", 404 }, { "GET", "/v1/members", 200 }, { "GET", "/v1/config", 200 }, { "GET", "/v1/events?since=x", 400 },
-		{ "GET", "/v1/events?since=18446744073709551616", 400 }, { "GET", "/v1/events?follow=2", 400 }, { "GET", "/", 404 }, { "GET", "/v2/x", 404 },
-		{ "GET", "http://resil/health", 200 }, { "GET", "/v1/destinations/api:443/force", 405 }, { "DELETE", "/health", 405 }, { "POST", "/health", 405 },
-		{ "POST", "/v1/destinations/api:443/force", 400 }, { "POST", "/v1/destinations/api:443/force?mode=ajar", 400 },
-		{ "POST", "/v1/destinations/api:443/force?mode=open&for=10", 400 }, { "POST", "/v1/destinations/none:1/reset", 404 },
-		{ "OPTIONS", "/health", 405 }, { "PROPFIND", "/health", 405 },
+		{"GET", "/health", 200},
+		{"GET", "/health?strict=1", 503},
+		{"GET", "/health?strict=0", 200},
+		{"GET", "/health?strict=maybe", 400},
+		{"GET", "/v1/destinations", 200},
+		{"GET", "/v1/destinations/api:443", 200},
+		{"GET", "/v1/destinations/api%3A443", 200},
+		{"GET", "/v1/destinations/unix:%2Frun%2Fx.sock", 200},
+		{"GET", "/v1/destinations/unix:/run/x.sock", 200},
+		{"GET", "/v1/destinations/apx:443", 404},
+		{"GET", "/v1/destinations/api%3", 400},
+		{"GET", "/v1/destinations/a%00b", 400},
+		{"GET", "/v1/destinations/", 404},
+		{"GET", "/v1/members", 200},
+		{"GET", "/v1/config", 200},
+		{"GET", "/v1/events?since=x", 400},
+		{"GET", "/v1/events?since=18446744073709551616", 400},
+		{"GET", "/v1/events?follow=2", 400},
+		{"GET", "/", 404},
+		{"GET", "/v2/x", 404},
+		{"GET", "http://resil/health", 200},
+		{"GET", "/v1/destinations/api:443/force", 405},
+		{"DELETE", "/health", 405},
+		{"POST", "/health", 405},
+		{"POST", "/v1/destinations/api:443/force", 400},
+		{"POST", "/v1/destinations/api:443/force?mode=ajar", 400},
+		{"POST", "/v1/destinations/api:443/force?mode=open&for=10", 400},
+		{"POST", "/v1/destinations/none:1/reset", 404},
+		{"OPTIONS", "/health", 405},
+		{"PROPFIND", "/health", 405},
 	};
 	fail_calls("api:443", 7);
 	registry_find_or_add(&region, "unix:/run/x.sock", "", clock_now_ns());
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		int status = ask(rows[i].method, rows[i].target);
-		tap_ok(status == rows[i].status && json_is_valid(http_body(answer)), "%s %s is %d, in JSON", rows[i].method, rows[i].target, rows[i].status);
+		tap_ok(status == rows[i].status && json_is_valid(http_body(answer)), "%s %s is %d, in JSON",
+			rows[i].method, rows[i].target, rows[i].status);
 		if (status != rows[i].status)
 			printf("# %d: %s\n", status, answer);
 		if (rows[i].status >= 400 && status != 503)
@@ -141,11 +170,15 @@ static void test_routes(void)
 	ask("GET", "/v1/destinations/api:443/force");
 	tap_ok(strstr(answer, "\r\nAllow: POST\r\n") != NULL, "405 says what is allowed");
 	ask("GET", "/health");
-	tap_ok(body_has("\"status\":\"degraded\"") && body_has("\"api:443\":{\"state\":\"open\",\"failure_rate\":"), "health: an open circuit degrades");
+	tap_ok(body_has("\"status\":\"degraded\"") && body_has("\"api:443\":{\"state\":\"open\",\"failure_rate\":"),
+		"health: an open circuit degrades");
 	ask("GET", "/v1/destinations/api:443");
-	tap_ok(body_has("\"failures\":{\"refused\":5}") && body_has("\"rejected\":2") && body_has("\"failure_rate\":null"), "a destination's figures: five failures, two rejections, no rate below 20 calls");
+	tap_ok(body_has("\"failures\":{\"refused\":5}") && body_has("\"rejected\":2") &&
+			body_has("\"failure_rate\":null"),
+		"a destination's figures: five failures, two rejections, no rate below 20 calls");
 	ask("GET", "/v1/events");
-	tap_ok(body_has("\"type\":\"transition\"") && body_has("\"from\":\"closed\",\"to\":\"open\""), "the transition is among the events");
+	tap_ok(body_has("\"type\":\"transition\"") && body_has("\"from\":\"closed\",\"to\":\"open\""),
+		"the transition is among the events");
 	ask("GET", "/metrics");
 	tap_ok(body_has("resil_circuit_state{group=\"app\",destination=\"api:443\"} 2\n"), "metrics: state 2 is open");
 	ask("GET", "/v1/members");
@@ -154,19 +187,26 @@ static void test_routes(void)
 
 static void test_changes(void)
 {
-	tap_ok(ask("POST", "/v1/destinations/api:443/reset") == 200 && body_has("\"state\":\"closed\""), "reset closes");
-	tap_ok(ask("POST", "/v1/destinations/api:443/force?mode=open&for=10m") == 200 && body_has("\"mode\":\"forced_open\""), "force open holds (B15)");
+	tap_ok(ask("POST", "/v1/destinations/api:443/reset") == 200 && body_has("\"state\":\"closed\""),
+		"reset closes");
+	tap_ok(ask("POST", "/v1/destinations/api:443/force?mode=open&for=10m") == 200 &&
+			body_has("\"mode\":\"forced_open\""),
+		"force open holds (B15)");
 	tap_ok(ask("GET", "/health?strict=1") == 503, "health: a circuit forced open degrades");
-	tap_ok(ask("POST", "/v1/destinations/api:443/force?mode=auto") == 200 && body_has("\"mode\":\"auto\""), "force auto ends it");
+	tap_ok(ask("POST", "/v1/destinations/api:443/force?mode=auto") == 200 && body_has("\"mode\":\"auto\""),
+		"force auto ends it");
 	ask("POST", "/v1/destinations/api:443/reset");
 	uint32_t before = atomic_load(&region.header->reload_seq);
-	tap_ok(ask("POST", "/v1/reload") == 200 && atomic_load(&region.header->reload_seq) == before + 1, "reload of a right configuration tells the other members");
+	tap_ok(ask("POST", "/v1/reload") == 200 && atomic_load(&region.header->reload_seq) == before + 1,
+		"reload of a right configuration tells the other members");
 	int fd = open(conf, O_CREAT | O_WRONLY | O_TRUNC, 0600);
 	if (fd < 0 || write(fd, "[defaults]\nfailure_treshold = 3\nrecovery_timeout = \"\n", 53) < 0)
 		abort();
 	close(fd);
 	int status = ask("POST", "/v1/reload");
-	tap_ok(status == 422 && json_is_valid(http_body(answer)) && body_has("bad.conf:2") && body_has("\"errors\":[\""), "reload of a wrong one is refused, its lines told (%d)", status);
+	tap_ok(status == 422 && json_is_valid(http_body(answer)) && body_has("bad.conf:2") &&
+			body_has("\"errors\":[\""),
+		"reload of a wrong one is refused, its lines told (%d)", status);
 	tap_ok(atomic_load(&region.header->reload_seq) == before + 1, "and tells nobody else");
 	unlink(conf);
 }
@@ -188,9 +228,15 @@ static void test_limits(void)
 	static char request[20000];
 	bool closed;
 	static const char *const bad[] = {
-		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "GET\r\n\r\n", "GET / HTTP/1.1\r\nHost resil\r\n\r\n", "\0\0\0\0\0\0\0\0\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-		"GET / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-		"GET / HTTP/9.9\r\n\r\n", "{\"json\":true}\r\n\r\n",
+		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+		"GET\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost resil\r\n\r\n",
+		"\0\0\0\0\0\0\0\0\r\n\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"GET / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+		"GET / HTTP/9.9\r\n\r\n",
+		"{\"json\":true}\r\n\r\n",
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		size_t n = strlen(bad[i]) ? strlen(bad[i]) : 12, got = exchange(bad[i], n, &closed);
@@ -233,7 +279,8 @@ static void test_connections(void)
 	help_limit_ns = NS_PER_S / 5;
 	size_t n = http_read(fd, answer, sizeof answer, NULL, &closed);
 	help_limit_ns = 20 * NS_PER_S;
-	tap_ok(http_status(answer) == 200 && strstr(answer, "Content-Length: ") && http_body(answer) == answer + n, "HEAD: the head alone");
+	tap_ok(http_status(answer) == 200 && strstr(answer, "Content-Length: ") && http_body(answer) == answer + n,
+		"HEAD: the head alone");
 	http_send(fd, "GET /health HTTP/1.1\r\nConnection: close\r\n\r\n", 43);
 	http_read(fd, answer, sizeof answer, NULL, &closed);
 	tap_ok(closed && strstr(answer, "\r\nConnection: close\r\n"), "Connection: close is heeded");
@@ -243,7 +290,8 @@ static void test_connections(void)
 	static char many[8192];
 	int len = 0;
 	for (int i = 0; i < 40; i++)
-		len += snprintf(many + len, sizeof many - (size_t)len, "GET /v1/destinations/n%d HTTP/1.1\r\n%s\r\n", i, i == 39 ? "Connection: close\r\n" : "");
+		len += snprintf(many + len, sizeof many - (size_t)len, "GET /v1/destinations/n%d HTTP/1.1\r\n%s\r\n", i,
+			i == 39 ? "Connection: close\r\n" : "");
 	fd = http_connect(sock);
 	http_send(fd, many, (size_t)len);
 	http_read(fd, answer, sizeof answer, NULL, &closed);
@@ -259,7 +307,9 @@ static void test_connections(void)
 	tap_ok(in_order && closed, "forty pipelined requests are answered in order");
 
 	fd = http_connect(sock);
-	http_send(fd, "POST /v1/destinations/api:443/reset HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n", 90);
+	http_send(fd,
+		"POST /v1/destinations/api:443/reset HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n",
+		90);
 	http_read(fd, answer, sizeof answer, http_is_whole, &closed);
 	tap_ok(http_status(answer) == 100, "Expect: 100-continue is answered");
 	http_send(fd, "body", 4);
@@ -287,7 +337,8 @@ static void test_connections(void)
 /* 16 clients at once, each byte of each request sent for itself. */
 static void test_byte_by_byte(void)
 {
-	static const char request[] = "GET /v1/destinations/api:443 HTTP/1.1\r\nHost: resil\r\nConnection: close\r\n\r\n";
+	static const char request[] =
+		"GET /v1/destinations/api:443 HTTP/1.1\r\nHost: resil\r\nConnection: close\r\n\r\n";
 	int fds[16];
 	bool closed;
 	for (int i = 0; i < 16; i++)
@@ -388,14 +439,16 @@ static void test_follow(void)
 	char request[128];
 
 	events_range(&region, &oldest, &newest);
-	int n = snprintf(request, sizeof request, "GET /v1/events?follow=1&since=%llu HTTP/1.1\r\n\r\n", (unsigned long long)newest);
+	int n = snprintf(request, sizeof request, "GET /v1/events?follow=1&since=%llu HTTP/1.1\r\n\r\n",
+		(unsigned long long)newest);
 	http_send(fd, request, (size_t)n);
 	usleep(300000);
 	int64_t begun_ns = clock_now_ns();
 	fail_calls("late:1", 5);
 	http_read(fd, answer, sizeof answer, has_seen_event, &closed);
 	int64_t took_ns = clock_now_ns() - begun_ns;
-	tap_ok(strstr(answer, "Transfer-Encoding: chunked") && has_seen_event(answer, 0) && took_ns < NS_PER_S, "a follower hears of a transition within a second (%lld ms)", (long long)(took_ns / NS_PER_MS));
+	tap_ok(strstr(answer, "Transfer-Encoding: chunked") && has_seen_event(answer, 0) && took_ns < NS_PER_S,
+		"a follower hears of a transition within a second (%lld ms)", (long long)(took_ns / NS_PER_MS));
 	tap_ok(!strstr(answer, "api:443"), "since: nothing older");
 	close(fd);
 	fd = http_connect(sock);
@@ -482,7 +535,8 @@ static void test_stop(void)
 	http_send(kept, "GET /health HTTP/1.1\r\n\r\n", 24);
 	http_read(kept, answer, sizeof answer, http_is_whole, &closed);
 	int64_t took_ms = finish();
-	tap_ok(took_ms < 200 && atomic_load(&returned) == 1000, "control_run returns at once when told to stop (%lld ms)", (long long)took_ms);
+	tap_ok(took_ms < 200 && atomic_load(&returned) == 1000,
+		"control_run returns at once when told to stop (%lld ms)", (long long)took_ms);
 	int waiting = http_connect(sock);
 	tap_ok(waiting >= 0, "meanwhile clients queue: the socket stays open");
 	http_send(waiting, "GET /health HTTP/1.1\r\n\r\n", 24);
@@ -510,9 +564,41 @@ static uint32_t dice(uint32_t n)
 static size_t random_request(char *to)
 {
 	static const char *const pieces[] = {
-		"GET ", "POST ", "HEAD ", "DELETE ", "CONNECT ", "/health", "/v1/destinations/", "/v1/events?since=", "&follow=1", "/metrics", "/v1/reload", "?mode=open", "%", "%2F",
-		"%00", " HTTP/1.1\r\n", " HTTP/1.0\r\n", "\r\n", "\n", "Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n", "Expect: 100-continue\r\n", "Connection: close\r\n",
-		"Connection: Upgrade\r\nUpgrade: x\r\n", ": ", "5\r\nabcde\r\n", "0\r\n\r\n", "api:443", "/force", "/reset", "999999999999999999999", "\t", "\0", "http://", "Host: a\r\n",
+		"GET ",
+		"POST ",
+		"HEAD ",
+		"DELETE ",
+		"CONNECT ",
+		"/health",
+		"/v1/destinations/",
+		"/v1/events?since=",
+		"&follow=1",
+		"/metrics",
+		"/v1/reload",
+		"?mode=open",
+		"%",
+		"%2F",
+		"%00",
+		" HTTP/1.1\r\n",
+		" HTTP/1.0\r\n",
+		"\r\n",
+		"\n",
+		"Content-Length: 5\r\n",
+		"Transfer-Encoding: chunked\r\n",
+		"Expect: 100-continue\r\n",
+		"Connection: close\r\n",
+		"Connection: Upgrade\r\nUpgrade: x\r\n",
+		": ",
+		"5\r\nabcde\r\n",
+		"0\r\n\r\n",
+		"api:443",
+		"/force",
+		"/reset",
+		"999999999999999999999",
+		"\t",
+		"\0",
+		"http://",
+		"Host: a\r\n",
 	};
 	size_t n = 0;
 	uint32_t count = dice(24);
@@ -543,12 +629,13 @@ static void test_random(void)
 		http_send(fd, request + cut, n - cut);
 		shutdown(fd, SHUT_WR);
 		/* A follower would stay: read what is there and go. */
-		struct pollfd p = { .fd = fd, .events = POLLIN };
+		struct pollfd p = {.fd = fd, .events = POLLIN};
 		ssize_t got = poll(&p, 1, 50) == 1 ? recv(fd, answer, 4096, 0) : 0;
 		if (got > 0) {
 			answer[got] = '\0';
 			answered++;
-			tap_expect(strncmp(answer, "HTTP/1.1 ", 9) == 0, "random request %d got something else: %.20s", i, answer);
+			tap_expect(strncmp(answer, "HTTP/1.1 ", 9) == 0, "random request %d got something else: %.20s",
+				i, answer);
 		}
 		close(fd);
 		if (i % 500 == 499)
@@ -624,7 +711,9 @@ static void test_takeover(void)
 		int64_t begun_ns = clock_now_ns();
 		bool is_taken = await(other_answers, 5000);
 		int64_t took_ms = (clock_now_ns() - begun_ns) / NS_PER_MS;
-		tap_ok(is_taken && took_ms < 2000, "kill -9 of the one that serves: another does within two seconds (%lld ms)", (long long)took_ms);
+		tap_ok(is_taken && took_ms < 2000,
+			"kill -9 of the one that serves: another does within two seconds (%lld ms)",
+			(long long)took_ms);
 	}
 	/* The last one dies and nobody is left: a newcomer finds only the dead. */
 	gone = owner_pid();
@@ -676,7 +765,8 @@ static void test_exec(void)
 	await(has_executed, 5000);
 	pid_t next = member_process();
 	bool is_taken = await(other_answers, 6000);
-	tap_ok(is_taken && owner_pid() == next, "an owner that executed another program lives and listens no more: it is passed over");
+	tap_ok(is_taken && owner_pid() == next,
+		"an owner that executed another program lives and listens no more: it is passed over");
 	kill(execing, SIGKILL);
 	waitpid(execing, NULL, 0);
 	kill(next, SIGKILL);
@@ -686,7 +776,7 @@ static void test_exec(void)
 int main(void)
 {
 	char base[] = "/tmp/resil-control-XXXXXX";
-	struct config_source none = { 0 };
+	struct config_source none = {0};
 	int faults;
 	char errors_at[1024];
 	struct text errors = TEXT_ON(errors_at);
@@ -708,7 +798,7 @@ int main(void)
 	if (!c || policy_install(c))
 		abort();
 	/* A file that is not there yet: test_changes writes a wrong one. */
-	struct config_source source = { .file = conf, .is_optional = true };
+	struct config_source source = {.file = conf, .is_optional = true};
 	policy_set_source(&source);
 	attach();
 	tap_ok(control_should_run(&region), "nobody serves yet: control_run has something to do");

@@ -1,5 +1,5 @@
-/* Circuits in a shared region: the rules as stories with a clock of the test's own, then processes and threads that hammer, and holders killed
- * at random moments (A3, A14, B2-B7, B11, B12, B15, B16, B18, B19). */
+/* Circuits in a shared region: the rules as stories with a clock of the test's own, then processes and threads that
+ * hammer, and holders killed at random moments (A3, A14, B2-B7, B11, B12, B15, B16, B18, B19). */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -28,10 +28,10 @@ static struct report {
 	_Atomic int in_probe, in_probe_max;
 	_Atomic uint64_t probes, calls, rejected, stale;
 	_Atomic uint64_t events[3][3];
-	_Atomic uint64_t holding;      /* the child's steps, for the killer */
-} *report;
+	_Atomic uint64_t holding; /* the child's steps, for the killer */
+} * report;
 
-static const struct breaker_rules plain = { 5, 1, 1, 1000, 30000, 200, 0, 30000, false };
+static const struct breaker_rules plain = {5, 1, 1, 1000, 30000, 200, 0, 30000, false};
 
 static void attach(struct region *r)
 {
@@ -50,7 +50,8 @@ static uint32_t fresh(struct region *r, const char *name)
 }
 
 /* One call from admission to verdict. */
-static enum breaker_decision call(struct region *r, uint32_t at, const struct breaker_rules *rules, enum breaker_outcome outcome, int64_t now)
+static enum breaker_decision call(
+	struct region *r, uint32_t at, const struct breaker_rules *rules, enum breaker_outcome outcome, int64_t now)
 {
 	struct circuit_token token;
 	enum breaker_decision d = circuit_admit(r, at, rules, now, &token);
@@ -91,30 +92,46 @@ static void opening(struct region *r)
 		tap_expect(call(r, at, &plain, BREAKER_FAILURE, now) == BREAKER_REJECT, "call %d is rejected", i);
 	tap_all("five failures open it, the sixth call is rejected");
 	struct circuit_view *v = look(r, at, now);
-	tap_ok(v->state == BREAKER_OPEN && v->failure == 5 && v->kinds[FAILURE_REFUSED] == 5 && v->rejected == 10 && v->success + v->neutral == 0 &&
-		v->opened_total == 1 && v->transitions[0][2] == 1 && v->in_flight == 0 && v->retry_after_ms == 1000, "counted: 5 failures, 10 rejections (B11)");
-	tap_ok(v->has_last && strcmp(v->last_reason, "5 consecutive failures (last: refused)") == 0, "reason: %s", v->last_reason);
+	tap_ok(v->state == BREAKER_OPEN && v->failure == 5 && v->kinds[FAILURE_REFUSED] == 5 && v->rejected == 10 &&
+			v->success + v->neutral == 0 && v->opened_total == 1 && v->transitions[0][2] == 1 &&
+			v->in_flight == 0 && v->retry_after_ms == 1000,
+		"counted: 5 failures, 10 rejections (B11)");
+	tap_ok(v->has_last && strcmp(v->last_reason, "5 consecutive failures (last: refused)") == 0, "reason: %s",
+		v->last_reason);
 	tap_ok(v->recent_calls == 0, "B9: the window restarts");
-	tap_ok(count_events(r, EVENT_TRANSITION, "dead:1") == 1 && count_events(r, EVENT_REJECTED, "dead:1") == 1, "one transition event, one for the run of rejections");
-	tap_ok(look(r, at, now + 5000 * MS)->retry_after_ms == 0 && look(r, at, now)->state == BREAKER_OPEN, "B16: time up says 0, also with no traffic");
+	tap_ok(count_events(r, EVENT_TRANSITION, "dead:1") == 1 && count_events(r, EVENT_REJECTED, "dead:1") == 1,
+		"one transition event, one for the run of rejections");
+	tap_ok(look(r, at, now + 5000 * MS)->retry_after_ms == 0 && look(r, at, now)->state == BREAKER_OPEN,
+		"B16: time up says 0, also with no traffic");
 	struct circuit_token probe, other;
 	now += 1000 * MS;
-	tap_ok(circuit_admit(r, at, &plain, now, &probe) == BREAKER_PROBE && probe.lease == 0, "B5: the call that moves it to half-open is a probe");
-	tap_ok(circuit_admit(r, at, &plain, now, &other) == BREAKER_REJECT && !other.is_admitted, "B6: no free slot: rejected at once");
+	tap_ok(circuit_admit(r, at, &plain, now, &probe) == BREAKER_PROBE && probe.lease == 0,
+		"B5: the call that moves it to half-open is a probe");
+	tap_ok(circuit_admit(r, at, &plain, now, &other) == BREAKER_REJECT && !other.is_admitted,
+		"B6: no free slot: rejected at once");
 	v = look(r, at, now);
-	tap_ok(v->state == BREAKER_HALF_OPEN && v->probes_in_flight == 1 && v->probes_max == 1 && v->in_flight == 1, "one probe in flight");
+	tap_ok(v->state == BREAKER_HALF_OPEN && v->probes_in_flight == 1 && v->probes_max == 1 && v->in_flight == 1,
+		"one probe in flight");
 	uint64_t seq = r->header->event_seq;
 	struct event e;
-	tap_ok(events_read(r, seq - 1, &e) && e.type == EVENT_TRANSITION && e.value == 10 && e.to == BREAKER_HALF_OPEN, "its event tells the length of the run");
+	tap_ok(events_read(r, seq - 1, &e) && e.type == EVENT_TRANSITION && e.value == 10 && e.to == BREAKER_HALF_OPEN,
+		"its event tells the length of the run");
 	circuit_settle(r, &probe, &plain, BREAKER_NEUTRAL, FAILURE_REFUSED, true, now, -1);
-	tap_ok(look(r, at, now)->state == BREAKER_HALF_OPEN && look(r, at, now)->probes_in_flight == 0, "B7: a neutral probe leaves half-open and frees its slot");
+	tap_ok(look(r, at, now)->state == BREAKER_HALF_OPEN && look(r, at, now)->probes_in_flight == 0,
+		"B7: a neutral probe leaves half-open and frees its slot");
 	tap_ok(call(r, at, &plain, BREAKER_FAILURE, now) == BREAKER_PROBE && look(r, at, now)->state == BREAKER_OPEN &&
-		look(r, at, now)->retry_after_ms == 2000 && strcmp(look(r, at, now)->last_reason, "probe failed (refused)") == 0, "a failed probe reopens, for longer");
+			look(r, at, now)->retry_after_ms == 2000 &&
+			strcmp(look(r, at, now)->last_reason, "probe failed (refused)") == 0,
+		"a failed probe reopens, for longer");
 	now += 2000 * MS;
-	tap_ok(call(r, at, &plain, BREAKER_SUCCESS, now) == BREAKER_PROBE && look(r, at, now)->state == BREAKER_CLOSED &&
-		strcmp(look(r, at, now)->last_reason, "probe succeeded") == 0, "a probe that succeeds closes");
+	tap_ok(call(r, at, &plain, BREAKER_SUCCESS, now) == BREAKER_PROBE &&
+			look(r, at, now)->state == BREAKER_CLOSED &&
+			strcmp(look(r, at, now)->last_reason, "probe succeeded") == 0,
+		"a probe that succeeds closes");
 	v = look(r, at, now);
-	tap_ok(v->probe_results[PROBE_SUCCESS] == 1 && v->probe_results[PROBE_FAILURE] == 1 && v->probe_results[PROBE_NEUTRAL] == 1, "probes are counted by result");
+	tap_ok(v->probe_results[PROBE_SUCCESS] == 1 && v->probe_results[PROBE_FAILURE] == 1 &&
+			v->probe_results[PROBE_NEUTRAL] == 1,
+		"probes are counted by result");
 	tap_ok(count_events(r, EVENT_TRANSITION, "dead:1") == 5, "five transitions, five events");
 }
 
@@ -130,17 +147,21 @@ static void stale(struct region *r)
 		call(r, at, &plain, BREAKER_FAILURE, now);
 	circuit_settle(r, &early, &plain, BREAKER_SUCCESS, FAILURE_REFUSED, true, now, -1);
 	struct circuit_view *v = look(r, at, now);
-	tap_ok(v->state == BREAKER_OPEN && v->stale == 1 && v->success == 1, "B2: a late success while open does not close it, and is counted as stale");
+	tap_ok(v->state == BREAKER_OPEN && v->stale == 1 && v->success == 1,
+		"B2: a late success while open does not close it, and is counted as stale");
 	now += 1000 * MS;
 	circuit_admit(r, at, &plain, now, &probe);
 	circuit_settle(r, &late, &plain, BREAKER_FAILURE, FAILURE_REFUSED, true, now, -1);
 	v = look(r, at, now);
-	tap_ok(v->state == BREAKER_HALF_OPEN && v->stale == 2 && v->probes_in_flight == 1, "B2, B3: a late failure neither reopens it nor frees a slot");
+	tap_ok(v->state == BREAKER_HALF_OPEN && v->stale == 2 && v->probes_in_flight == 1,
+		"B2, B3: a late failure neither reopens it nor frees a slot");
 	circuit_settle(r, &late, &plain, BREAKER_FAILURE, FAILURE_REFUSED, true, now, -1);
 	tap_ok(look(r, at, now)->stale == 2, "a token is settled once");
 	circuit_settle(r, &probe, &plain, BREAKER_SUCCESS, FAILURE_REFUSED, true, now, 7000000);
 	v = look(r, at, now);
-	tap_ok(v->state == BREAKER_CLOSED && v->p99_us > 6700 && v->p99_us <= 7000 && v->max_us == 7000 && v->p50_us == 1, "its probe closes it; latency is kept");
+	tap_ok(v->state == BREAKER_CLOSED && v->p99_us > 6700 && v->p99_us <= 7000 && v->max_us == 7000 &&
+			v->p50_us == 1,
+		"its probe closes it; latency is kept");
 }
 
 static void expiry(struct region *r)
@@ -155,26 +176,32 @@ static void expiry(struct region *r)
 	call(r, at, &rules, BREAKER_FAILURE, now);
 	now += 1000 * MS;
 	circuit_admit(r, at, &rules, now, &hung);
-	tap_ok(circuit_admit(r, at, &rules, now + 450 * MS, &again) == BREAKER_REJECT && look(r, at, now)->state == BREAKER_HALF_OPEN, "a probe may take its time");
-	tap_ok(circuit_admit(r, at, &rules, now + 700 * MS, &again) == BREAKER_REJECT && look(r, at, now + 700 * MS)->state == BREAKER_OPEN,
+	tap_ok(circuit_admit(r, at, &rules, now + 450 * MS, &again) == BREAKER_REJECT &&
+			look(r, at, now)->state == BREAKER_HALF_OPEN,
+		"a probe may take its time");
+	tap_ok(circuit_admit(r, at, &rules, now + 700 * MS, &again) == BREAKER_REJECT &&
+			look(r, at, now + 700 * MS)->state == BREAKER_OPEN,
 		"B7: no verdict by probe_timeout: failed");
 	struct circuit_view *v = look(r, at, now + 700 * MS);
-	tap_ok(v->probe_results[PROBE_EXPIRED] == 1 && v->kinds[FAILURE_PROBE_TIMEOUT] == 1 && v->failure == 2 && v->probes_in_flight == 0 &&
-		strcmp(v->last_reason, "probe failed (probe_timeout)") == 0, "counted as expired (%s)", v->last_reason);
+	tap_ok(v->probe_results[PROBE_EXPIRED] == 1 && v->kinds[FAILURE_PROBE_TIMEOUT] == 1 && v->failure == 2 &&
+			v->probes_in_flight == 0 && strcmp(v->last_reason, "probe failed (probe_timeout)") == 0,
+		"counted as expired (%s)", v->last_reason);
 	now += 3000 * MS;
 	tap_ok(circuit_admit(r, at, &rules, now, &again) == BREAKER_PROBE, "and probed again when it is time");
 	circuit_settle(r, &hung, &rules, BREAKER_SUCCESS, FAILURE_REFUSED, true, now, -1);
 	v = look(r, at, now);
-	tap_ok(v->state == BREAKER_HALF_OPEN && v->stale == 1 && v->success == 0 && v->probes_in_flight == 1, "A1, B3: its late verdict is none, and frees no slot but its own");
+	tap_ok(v->state == BREAKER_HALF_OPEN && v->stale == 1 && v->success == 0 && v->probes_in_flight == 1,
+		"A1, B3: its late verdict is none, and frees no slot but its own");
 	circuit_settle(r, &again, &rules, BREAKER_SUCCESS, FAILURE_REFUSED, true, now, -1);
 
 	call(r, at, &rules, BREAKER_FAILURE, now);
 	rules.probe_timeout_ms = 30000;
 	now = clock_now_ns() + 10 * NS_PER_S;
 	tap_expect(circuit_admit(r, at, &rules, now, &hung) == BREAKER_PROBE, "a probe");
-	circuit_set_pending(r, &hung, true);      /* stamps with the real clock: ten seconds before this story's */
+	circuit_set_pending(r, &hung, true); /* stamps with the real clock: ten seconds before this story's */
 	circuit_set_pending(r, &hung, false);
-	tap_expect(circuit_admit(r, at, &rules, now + 200 * MS, &again) == BREAKER_REJECT && look(r, at, now)->state == BREAKER_HALF_OPEN,
+	tap_expect(circuit_admit(r, at, &rules, now + 200 * MS, &again) == BREAKER_REJECT &&
+			   look(r, at, now)->state == BREAKER_HALF_OPEN,
 		"a further attempt was made: not judged");
 	circuit_settle(r, &hung, &rules, BREAKER_SUCCESS, FAILURE_REFUSED, true, now, -1);
 	call(r, at, &rules, BREAKER_FAILURE, now);
@@ -183,8 +210,12 @@ static void expiry(struct region *r)
 	call(r, at, &rules, BREAKER_FAILURE, now - 2000 * MS);
 	tap_expect(circuit_admit(r, at, &rules, now, &hung) == BREAKER_PROBE, "a probe");
 	circuit_set_pending(r, &hung, true);
-	tap_expect(circuit_admit(r, at, &rules, now + 500 * MS, &again) == BREAKER_REJECT && look(r, at, now)->state == BREAKER_HALF_OPEN, "half a second: waits");
-	tap_expect(circuit_admit(r, at, &rules, now + 1300 * MS, &again) == BREAKER_REJECT && look(r, at, now)->state == BREAKER_OPEN, "over a second: failed");
+	tap_expect(circuit_admit(r, at, &rules, now + 500 * MS, &again) == BREAKER_REJECT &&
+			   look(r, at, now)->state == BREAKER_HALF_OPEN,
+		"half a second: waits");
+	tap_expect(circuit_admit(r, at, &rules, now + 1300 * MS, &again) == BREAKER_REJECT &&
+			   look(r, at, now)->state == BREAKER_OPEN,
+		"over a second: failed");
 	circuit_settle(r, &hung, &rules, BREAKER_SUCCESS, FAILURE_REFUSED, true, now, -1);
 	tap_all("A3: a probe without a further attempt within a second has failed, by whoever looks");
 }
@@ -196,23 +227,32 @@ static void modes(struct region *r)
 	struct circuit_token token;
 
 	circuit_force(r, at, BREAKER_FORCED_OPEN, 60000, now);
-	tap_ok(call(r, at, &plain, BREAKER_SUCCESS, now + 59999 * MS) == BREAKER_REJECT && look(r, at, now)->mode == BREAKER_FORCED_OPEN &&
-		look(r, at, now)->retry_after_ms == 60000, "B15: forced open for a minute rejects");
-	tap_ok(look(r, at, now + 60000 * MS)->mode == BREAKER_AUTO && call(r, at, &plain, BREAKER_SUCCESS, now + 60000 * MS) == BREAKER_PROBE &&
-		look(r, at, now)->state == BREAKER_CLOSED, "B15: after it the next call probes");
+	tap_ok(call(r, at, &plain, BREAKER_SUCCESS, now + 59999 * MS) == BREAKER_REJECT &&
+			look(r, at, now)->mode == BREAKER_FORCED_OPEN && look(r, at, now)->retry_after_ms == 60000,
+		"B15: forced open for a minute rejects");
+	tap_ok(look(r, at, now + 60000 * MS)->mode == BREAKER_AUTO &&
+			call(r, at, &plain, BREAKER_SUCCESS, now + 60000 * MS) == BREAKER_PROBE &&
+			look(r, at, now)->state == BREAKER_CLOSED,
+		"B15: after it the next call probes");
 	circuit_force(r, at, BREAKER_FORCED_CLOSED, 0, now);
 	for (int i = 0; i < 20; i++)
-		tap_expect(call(r, at, &plain, BREAKER_FAILURE, now + i * 100000000 * MS) == BREAKER_ADMIT, "forced closed passes all");
+		tap_expect(call(r, at, &plain, BREAKER_FAILURE, now + i * 100000000 * MS) == BREAKER_ADMIT,
+			"forced closed passes all");
 	tap_all("B15: forced closed holds until auto, whatever fails");
 	circuit_force(r, at, BREAKER_AUTO, 0, now);
-	tap_ok(look(r, at, now)->state == BREAKER_CLOSED && look(r, at, now)->consecutive_failures == 0, "auto after it starts closed");
+	tap_ok(look(r, at, now)->state == BREAKER_CLOSED && look(r, at, now)->consecutive_failures == 0,
+		"auto after it starts closed");
 	circuit_force(r, at, BREAKER_OBSERVE, 0, now);
 	for (int i = 0; i < 8; i++)
 		tap_expect(call(r, at, &plain, BREAKER_FAILURE, now) == BREAKER_ADMIT, "observed: call %d passes", i);
 	struct circuit_view *v = look(r, at, now);
-	tap_expect(v->state == BREAKER_OPEN && v->would_reject == 3 && v->rejected == 1, "observed: %d would have been rejected", (int)v->would_reject);
-	tap_expect(circuit_admit(r, at, &plain, now + 1000 * MS, &token) == BREAKER_PROBE, "observed: a probe when the wait is over");
-	tap_expect(call(r, at, &plain, BREAKER_FAILURE, now + 1000 * MS) == BREAKER_ADMIT && look(r, at, now)->state == BREAKER_HALF_OPEN, "beside it others pass");
+	tap_expect(v->state == BREAKER_OPEN && v->would_reject == 3 && v->rejected == 1,
+		"observed: %d would have been rejected", (int)v->would_reject);
+	tap_expect(circuit_admit(r, at, &plain, now + 1000 * MS, &token) == BREAKER_PROBE,
+		"observed: a probe when the wait is over");
+	tap_expect(call(r, at, &plain, BREAKER_FAILURE, now + 1000 * MS) == BREAKER_ADMIT &&
+			   look(r, at, now)->state == BREAKER_HALF_OPEN,
+		"beside it others pass");
 	circuit_settle(r, &token, &plain, BREAKER_SUCCESS, FAILURE_REFUSED, true, now + 1000 * MS, -1);
 	tap_expect(look(r, at, now)->state == BREAKER_CLOSED && look(r, at, now)->would_reject == 4, "and it closes");
 	tap_all("B15: observe decides and counts, and rejects nobody");
@@ -221,7 +261,9 @@ static void modes(struct region *r)
 		call(r, at, &plain, BREAKER_FAILURE, now);
 	tap_ok(look(r, at, now)->state == BREAKER_OPEN, "open again");
 	circuit_reset(r, at, now);
-	tap_ok(call(r, at, &plain, BREAKER_SUCCESS, now) == BREAKER_ADMIT && strcmp(look(r, at, now)->last_reason, "reset by hand") == 0, "reset by hand closes");
+	tap_ok(call(r, at, &plain, BREAKER_SUCCESS, now) == BREAKER_ADMIT &&
+			strcmp(look(r, at, now)->last_reason, "reset by hand") == 0,
+		"reset by hand closes");
 }
 
 static void others(struct region *r)
@@ -235,20 +277,23 @@ static void others(struct region *r)
 		circuit_settle(r, &token, &plain, BREAKER_FAILURE, FAILURE_HTTP_5XX, false, now, -1);
 	}
 	struct circuit_view *v = look(r, at, now);
-	tap_ok(v->state == BREAKER_CLOSED && v->consecutive_failures == 0 && v->kinds[FAILURE_HTTP_5XX] == 9 && v->recent_calls == 0,
+	tap_ok(v->state == BREAKER_CLOSED && v->consecutive_failures == 0 && v->kinds[FAILURE_HTTP_5XX] == 9 &&
+			v->recent_calls == 0,
 		"A14: a kind not in trip_on is counted, and neutral to streak and rate");
 	for (int i = 0; i < 5; i++)
 		call(r, at, &plain, BREAKER_FAILURE, now);
 	struct region stranger = *r;
 	stranger.me = -1;
-	tap_ok(circuit_admit(&stranger, at, &plain, now + 1000 * MS, &token) == BREAKER_REJECT && look(r, at, now)->state == BREAKER_OPEN,
+	tap_ok(circuit_admit(&stranger, at, &plain, now + 1000 * MS, &token) == BREAKER_REJECT &&
+			look(r, at, now)->state == BREAKER_OPEN,
 		"a process without a member record is never a probe");
 	int64_t later = now + (int64_t)(1ll << 27) * MS - 500 * MS;
 	tap_ok(look(r, at, later)->retry_after_ms == 0 && circuit_admit(r, at, &plain, later, &token) == BREAKER_PROBE,
 		"B16: unused until its tick has come round, it is due all the same");
 	circuit_settle(r, &token, &plain, BREAKER_SUCCESS, FAILURE_REFUSED, true, later, -1);
 	token.is_admitted = true;
-	tap_ok(circuit_admit(r, 8, &plain, now, &token) == BREAKER_ADMIT && !token.is_admitted, "E10: an index out of range passes");
+	tap_ok(circuit_admit(r, 8, &plain, now, &token) == BREAKER_ADMIT && !token.is_admitted,
+		"E10: an index out of range passes");
 
 	uint32_t left = fresh(r, "left:1");
 	struct breaker_rules first = plain;
@@ -260,7 +305,8 @@ static void others(struct region *r)
 	member_leave(r);
 	member_join(r, getpid(), identity_start_ticks(getpid(), NULL), "again", now);
 	tap_expect(r->me == me, "the same record, claimed anew");
-	tap_expect(circuit_admit(r, left, &first, now + 1200 * MS, &token) == BREAKER_PROBE && look(r, left, now)->probe_results[PROBE_OWNER_DIED] == 1,
+	tap_expect(circuit_admit(r, left, &first, now + 1200 * MS, &token) == BREAKER_PROBE &&
+			   look(r, left, now)->probe_results[PROBE_OWNER_DIED] == 1,
 		"the slot of the claim before is free");
 	circuit_settle(r, &token, &first, BREAKER_SUCCESS, FAILURE_REFUSED, true, now + 1200 * MS, -1);
 	tap_all("B7: a holder that left without a verdict holds nothing, though its record is in use again");
@@ -275,10 +321,13 @@ static void others(struct region *r)
 	int probes = 0;
 	for (int i = 0; i < 4; i++)
 		probes += circuit_admit(r, at, &many, due, &t[i]) == BREAKER_PROBE;
-	tap_ok(probes == 3 && look(r, at, due)->probes_in_flight == 3, "B5: three probes of three, the fourth rejected");
+	tap_ok(probes == 3 && look(r, at, due)->probes_in_flight == 3,
+		"B5: three probes of three, the fourth rejected");
 	for (int i = 0; i < 3; i++)
 		circuit_settle(r, &t[i], &many, BREAKER_SUCCESS, FAILURE_REFUSED, true, due, -1);
-	tap_ok(look(r, at, due)->state == BREAKER_CLOSED && strcmp(look(r, at, due)->last_reason, "3 probes succeeded") == 0, "success_threshold probes close it");
+	tap_ok(look(r, at, due)->state == BREAKER_CLOSED &&
+			strcmp(look(r, at, due)->last_reason, "3 probes succeeded") == 0,
+		"success_threshold probes close it");
 }
 
 static uint32_t wait_with_seed(struct region *r, uint32_t at, uint64_t seed, int64_t now)
@@ -296,14 +345,15 @@ static uint32_t wait_with_seed(struct region *r, uint32_t at, uint64_t seed, int
 
 static void seeds(struct region *r)
 {
-	uint32_t at = fresh(r, "seed:1"), a = wait_with_seed(r, at, 1, 1000 * MS), b = wait_with_seed(r, at, 1, 2000 * MS), c = wait_with_seed(r, at, 2, 1000 * MS);
+	uint32_t at = fresh(r, "seed:1"), a = wait_with_seed(r, at, 1, 1000 * MS),
+		 b = wait_with_seed(r, at, 1, 2000 * MS), c = wait_with_seed(r, at, 2, 1000 * MS);
 
 	tap_ok(a == b && a != c, "the same seed makes the same jitter (%u, %u), another one another (%u)", a, b, c);
 }
 
 /* ---- hammering ---- */
 
-static const struct breaker_rules hammered = { 2, 2, 3, 2, 6, 200, 50, 1000, false };
+static const struct breaker_rules hammered = {2, 2, 3, 2, 6, 200, 50, 1000, false};
 
 static void note_event(const struct event *e)
 {
@@ -333,36 +383,44 @@ static void hammer(struct region *r, uint32_t at, uint64_t x, int64_t until)
 			report->in_probe--;
 		}
 		unsigned dice = (unsigned)(x >> 40) % 10;
-		circuit_settle(r, &token, &hammered, dice < 5 ? BREAKER_FAILURE : dice < 9 ? BREAKER_SUCCESS : BREAKER_NEUTRAL, FAILURE_RESET, true,
-			clock_now_ns(), 1000);
+		circuit_settle(r, &token, &hammered,
+			dice < 5   ? BREAKER_FAILURE
+			: dice < 9 ? BREAKER_SUCCESS
+				   : BREAKER_NEUTRAL,
+			FAILURE_RESET, true, clock_now_ns(), 1000);
 	}
 }
 
 static void judge(struct region *r, uint32_t at, const char *who)
 {
 	struct destination *d = &r->destinations[at];
-	uint64_t (*t)[3] = look(r, at, clock_now_ns())->transitions;
+	uint64_t(*t)[3] = look(r, at, clock_now_ns())->transitions;
 	uint64_t all = 0;
 
 	for (int i = 0; i < 3; i++)
 		for (int k = 0; k < 3; k++) {
-			tap_expect(t[i][k] == report->events[i][k], "%d to %d: %llu transitions, %llu events", i, k, (unsigned long long)t[i][k],
-				(unsigned long long)report->events[i][k]);
+			tap_expect(t[i][k] == report->events[i][k], "%d to %d: %llu transitions, %llu events", i, k,
+				(unsigned long long)t[i][k], (unsigned long long)report->events[i][k]);
 			all += t[i][k];
 		}
 	tap_expect(all > 30, "only %llu transitions", (unsigned long long)all);
-	tap_expect((all & 65535) == breaker_generation(d->breaker), "each has its generation: %llu, %u", (unsigned long long)all, breaker_generation(d->breaker));
+	tap_expect((all & 65535) == breaker_generation(d->breaker), "each has its generation: %llu, %u",
+		(unsigned long long)all, breaker_generation(d->breaker));
 	tap_expect(d->opened_total == t[0][2] + t[1][2], "opened_total");
 	int state = (int)breaker_state(d->breaker);
 	tap_expect(t[0][2] - t[1][0] == (state != BREAKER_CLOSED), "closed is left as often as it is entered");
 	tap_expect(t[0][2] + t[1][2] - t[2][1] == (state == BREAKER_OPEN), "and so is open");
 	tap_expect(t[0][1] + t[2][0] == 0, "no transition that does not exist");
-	printf("# %s: %llu transitions, %llu probes, %llu calls, %llu rejected, %llu stale\n", who, (unsigned long long)all, (unsigned long long)report->probes,
-		(unsigned long long)report->calls, (unsigned long long)report->rejected, (unsigned long long)d->stale);
+	printf("# %s: %llu transitions, %llu probes, %llu calls, %llu rejected, %llu stale\n", who,
+		(unsigned long long)all, (unsigned long long)report->probes, (unsigned long long)report->calls,
+		(unsigned long long)report->rejected, (unsigned long long)d->stale);
 	tap_all("B4: exactly one event a transition, with its generation");
-	tap_ok(report->in_probe_max <= 3 && report->in_probe_max > 1, "B5: never more than half_open_max_calls probes at once (%d of 3)", report->in_probe_max);
-	tap_ok(d->success + d->failure + d->neutral == report->calls && d->rejected == report->rejected, "every call is counted once");
-	tap_ok(lease_in_flight(r, at) == 0 && member_calls_in_flight(r, at) == 0 && region_valid(r, NULL), "nothing is left in flight");
+	tap_ok(report->in_probe_max <= 3 && report->in_probe_max > 1,
+		"B5: never more than half_open_max_calls probes at once (%d of 3)", report->in_probe_max);
+	tap_ok(d->success + d->failure + d->neutral == report->calls && d->rejected == report->rejected,
+		"every call is counted once");
+	tap_ok(lease_in_flight(r, at) == 0 && member_calls_in_flight(r, at) == 0 && region_valid(r, NULL),
+		"nothing is left in flight");
 }
 
 static void hammer_by_processes(struct region *r)
@@ -412,7 +470,7 @@ static void hammer_by_threads(struct region *r)
 	memset(report, 0, sizeof *report);
 	events_set_listener(note_event);
 	for (int i = 0; i < 4; i++) {
-		t[i] = (struct thread){ r, at, clock_now_ns() + 700 * MS, (uint64_t)i + 77 };
+		t[i] = (struct thread){r, at, clock_now_ns() + 700 * MS, (uint64_t)i + 77};
 		pthread_create(&id[i], NULL, hammer_thread, &t[i]);
 	}
 	for (int i = 0; i < 4; i++)
@@ -423,7 +481,8 @@ static void hammer_by_threads(struct region *r)
 
 /* ---- killed holders ---- */
 
-/* Probes without end, and is killed somewhere in it: mostly while it holds the slot, sometimes while it takes or frees it. */
+/* Probes without end, and is killed somewhere in it: mostly while it holds the slot, sometimes while it takes or frees
+ * it. */
 static void hold(uint32_t at, const struct breaker_rules *rules, int round)
 {
 	struct region mine;
@@ -445,7 +504,7 @@ static void hold(uint32_t at, const struct breaker_rules *rules, int round)
 static void kill_holders(struct region *r)
 {
 	uint32_t at = fresh(r, "killed:1");
-	struct breaker_rules rules = { 1, 1, 1, 1, 1, 100, 0, 30000, false };
+	struct breaker_rules rules = {1, 1, 1, 1, 1, 100, 0, 30000, false};
 	int64_t worst = 0;
 	uint64_t held = 0;
 
@@ -472,15 +531,18 @@ static void kill_holders(struct region *r)
 				usleep(2000);
 		} while (d != BREAKER_PROBE && now - killed < 3 * NS_PER_S);
 		worst = now - killed > worst ? now - killed : worst;
-		tap_expect(d == BREAKER_PROBE && now - killed < NS_PER_S, "round %d: %lld ms", round, (long long)((now - killed) / MS));
+		tap_expect(d == BREAKER_PROBE && now - killed < NS_PER_S, "round %d: %lld ms", round,
+			(long long)((now - killed) / MS));
 		circuit_settle(r, &token, &rules, BREAKER_SUCCESS, FAILURE_REFUSED, true, now, -1);
-		tap_expect(look(r, at, now)->state == BREAKER_CLOSED && lease_in_flight(r, at) == 0, "round %d: the probe closes it", round);
+		tap_expect(look(r, at, now)->state == BREAKER_CLOSED && lease_in_flight(r, at) == 0,
+			"round %d: the probe closes it", round);
 		/* Not until now: a zombie holds nothing. */
 		waitpid(pid, NULL, 0);
 	}
 	printf("# slots held at death: %llu of 40; freed by reaping: %llu; slowest %lld ms\n", (unsigned long long)held,
 		(unsigned long long)r->destinations[at].probe_results[PROBE_OWNER_DIED], (long long)(worst / MS));
-	tap_expect(r->destinations[at].probe_results[PROBE_OWNER_DIED] >= held / 2 && held >= 13, "the test met held slots");
+	tap_expect(r->destinations[at].probe_results[PROBE_OWNER_DIED] >= held / 2 && held >= 13,
+		"the test met held slots");
 	tap_all("B7: a holder killed at any moment: probed again within a second");
 }
 
@@ -499,18 +561,22 @@ static void between_processes(struct region *r)
 		struct region mine;
 		attach(&mine);
 		int mine_at = registry_find(&mine, "between:1");
-		_exit(mine_at >= 0 && call(&mine, (uint32_t)mine_at, &plain, BREAKER_SUCCESS, clock_now_ns()) == BREAKER_REJECT ? 0 : 1);
+		_exit(mine_at >= 0 && call(&mine, (uint32_t)mine_at, &plain, BREAKER_SUCCESS, clock_now_ns()) ==
+						BREAKER_REJECT
+				? 0
+				: 1);
 	}
 	waitpid(pid, &status, 0);
-	tap_ok(WIFEXITED(status) && WEXITSTATUS(status) == 0, "B18, B19: a new process meets the open circuit at its first call");
+	tap_ok(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+		"B18, B19: a new process meets the open circuit at its first call");
 	tap_ok(look(r, at, now)->state == BREAKER_OPEN && look(r, at, now)->rejected == 1, "and has reset nothing");
 }
 
 int main(void)
 {
 	struct region r;
-	void (*const stories[])(struct region *) = { opening, stale, expiry, modes, others, seeds, between_processes, hammer_by_processes,
-		hammer_by_threads, kill_holders };
+	void (*const stories[])(struct region *) = {opening, stale, expiry, modes, others, seeds, between_processes,
+		hammer_by_processes, hammer_by_threads, kill_holders};
 
 	report = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	snprintf(dir, sizeof dir, "%s/resil-circuit-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");

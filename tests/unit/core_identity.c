@@ -19,69 +19,69 @@ static const struct {
 	const char *argv[WORDS];
 	const char *group;
 } rows[] = {
-	{ "/usr/bin/curl", { "curl", "http://x/" }, "curl" },
-	{ "/usr/bin/curl (deleted)", { "curl" }, "curl" },
-	{ "/usr/bin/python3.11", { "python3", "-u", "-W", "error", "/srv/app.py", "x" }, "python3.11-app.py" },
-	{ "/usr/bin/python3.11", { "python3", "-m", "http.server", "8000" }, "python3.11-http.server" },
-	{ "/usr/bin/python3.11", { "python3", "-um", "http.server" }, "python3.11-http.server" },
-	{ "/usr/bin/python3.11", { "python3", "-mhttp.server" }, "python3.11-http.server" },
-	{ "/usr/bin/python3.11", { "python3", "-c", "import x", "a.py" }, "python3.11" },
-	{ "/usr/bin/python3.11", { "python3", "-Ic", "import x", "a.py" }, "python3.11" },
-	{ "/usr/bin/python3.11", { "python3", "-Werror", "-X", "dev", "-Xutf8", "a.py" }, "python3.11-a.py" },
-	{ "/usr/bin/python3.11", { "python3", "--check-hash-based-pycs", "never", "a.py" }, "python3.11-a.py" },
-	{ "/usr/bin/python3.11", { "python3", "-" }, "python3.11" },
-	{ "/usr/bin/python3.11", { "python3" }, "python3.11" },
-	{ "/usr/bin/python3.11", { "python3", "--", "-odd.py" }, "python3.11--odd.py" },
-	{ "/usr/bin/python3.11", { "python3", "/srv/app/" }, "python3.11-app" },
-	{ "/usr/bin/perl", { "perl", "-Ilib", "-w", "s.pl" }, "perl-s.pl" },
-	{ "/usr/bin/perl", { "perl", "-I", "lib", "-MFoo=e", "bin/s.pl" }, "perl-s.pl" },
-	{ "/usr/bin/perl", { "perl", "-wne", "print", "file" }, "perl" },
-	{ "/usr/bin/perl", { "perl", "-i.bak", "s.pl" }, "perl-s.pl" },
-	{ "/usr/bin/perl", { "perl", "-0777", "-ne", "1", "f" }, "perl" },
-	{ "/usr/bin/ruby3.1", { "ruby", "-rjson", "x.rb" }, "ruby3.1-x.rb" },
-	{ "/usr/bin/ruby3.1", { "ruby", "-r", "json", "-W0", "/a/x.rb" }, "ruby3.1-x.rb" },
-	{ "/usr/bin/ruby3.1", { "ruby", "-e", "puts 1", "x.rb" }, "ruby3.1" },
-	{ "/usr/bin/ruby3.1", { "ruby", "--encoding", "utf-8", "x.rb" }, "ruby3.1-x.rb" },
-	{ "/usr/bin/ruby3.1", { "ruby", "--enable=jit", "x.rb" }, "ruby3.1-x.rb" },
-	{ "/usr/bin/node", { "node", "--require", "x", "app.js" }, "node-app.js" },
-	{ "/usr/bin/node", { "node", "-r", "x", "--max-old-space-size=100", "app.js" }, "node-app.js" },
-	{ "/usr/bin/node", { "node", "--import=x", "lib/app.mjs" }, "node-app.mjs" },
-	{ "/usr/bin/node", { "node", "-e", "1", "app.js" }, "node" },
-	{ "/usr/bin/node", { "node", "-pe", "1" }, "node" },
-	{ "/usr/bin/node", { "node", "--eval=1", "app.js" }, "node" },
-	{ "/usr/bin/node", { "node" }, "node" },
-	{ "/usr/bin/php8.2", { "php", "-f", "x.php", "y" }, "php8.2-x.php" },
-	{ "/usr/bin/php8.2", { "php", "/srv/x.php" }, "php8.2-x.php" },
-	{ "/usr/bin/php8.2", { "php", "-d", "memory_limit=1G", "artisan", "serve" }, "php8.2-artisan" },
-	{ "/usr/bin/php8.2", { "php", "-dmemory_limit=1G", "-n", "artisan" }, "php8.2-artisan" },
-	{ "/usr/bin/php8.2", { "php", "-r", "echo 1;", "x.php" }, "php8.2" },
-	{ "/usr/bin/php8.2", { "php", "-S", "127.0.0.1:80", "-t", "public", "router.php" }, "php8.2-router.php" },
-	{ "/usr/bin/php8.2", { "php", "--file=x.php" }, "php8.2-x.php" },
-	{ "/usr/sbin/php-fpm8.2", { "php-fpm8.2", "-F", "-y", "/etc/fpm.conf" }, "php-fpm8.2" },
-	{ "/usr/lib/jvm/java-17/bin/java", { "java", "-cp", "x", "com.a.Main" }, "java-Main" },
-	{ "/usr/lib/jvm/java-17/bin/java", { "java", "-Xmx1g", "-Da=b", "-jar", "/opt/a.jar", "x" }, "java-a.jar" },
-	{ "/usr/lib/jvm/java-17/bin/java", { "java", "-p", "mods", "-m", "com.a/com.a.Main" }, "java-Main" },
-	{ "/usr/lib/jvm/java-17/bin/java", { "java", "--add-opens", "a/b=ALL-UNNAMED", "@opts", "Main" }, "java-Main" },
-	{ "/usr/lib/jvm/java-17/bin/java", { "java", "--class-path=x", "src/Main.java" }, "java-Main.java" },
-	{ "/bin/bash", { "bash", "-c", "curl x", "script.sh" }, "bash" },
-	{ "/bin/bash", { "bash", "script.sh" }, "bash-script.sh" },
-	{ "/bin/bash", { "-bash" }, "bash" },
-	{ "/bin/bash", { "bash", "-lc", "x" }, "bash" },
-	{ "/bin/bash", { "bash", "-eo", "pipefail", "/a/script.sh" }, "bash-script.sh" },
-	{ "/bin/bash", { "bash", "+o", "history", "-x", "script.sh" }, "bash-script.sh" },
-	{ "/bin/bash", { "bash", "--rcfile", "rc", "-i" }, "bash" },
-	{ "/bin/bash", { "bash", "--norc", "s.sh" }, "bash-s.sh" },
-	{ "/bin/bash", { "bash", "-s", "--", "arg" }, "bash" },
-	{ "/bin/dash", { "sh", "-e", "run me.sh" }, "dash-run_me.sh" },
-	{ "/usr/bin/zsh", { "zsh", "-", "x.zsh" }, "zsh-x.zsh" },
-	{ "", { "/opt/tool", "x" }, "tool" },
-	{ NULL, { NULL }, "_" },
+	{"/usr/bin/curl", {"curl", "http://x/"}, "curl"},
+	{"/usr/bin/curl (deleted)", {"curl"}, "curl"},
+	{"/usr/bin/python3.11", {"python3", "-u", "-W", "error", "/srv/app.py", "x"}, "python3.11-app.py"},
+	{"/usr/bin/python3.11", {"python3", "-m", "http.server", "8000"}, "python3.11-http.server"},
+	{"/usr/bin/python3.11", {"python3", "-um", "http.server"}, "python3.11-http.server"},
+	{"/usr/bin/python3.11", {"python3", "-mhttp.server"}, "python3.11-http.server"},
+	{"/usr/bin/python3.11", {"python3", "-c", "import x", "a.py"}, "python3.11"},
+	{"/usr/bin/python3.11", {"python3", "-Ic", "import x", "a.py"}, "python3.11"},
+	{"/usr/bin/python3.11", {"python3", "-Werror", "-X", "dev", "-Xutf8", "a.py"}, "python3.11-a.py"},
+	{"/usr/bin/python3.11", {"python3", "--check-hash-based-pycs", "never", "a.py"}, "python3.11-a.py"},
+	{"/usr/bin/python3.11", {"python3", "-"}, "python3.11"},
+	{"/usr/bin/python3.11", {"python3"}, "python3.11"},
+	{"/usr/bin/python3.11", {"python3", "--", "-odd.py"}, "python3.11--odd.py"},
+	{"/usr/bin/python3.11", {"python3", "/srv/app/"}, "python3.11-app"},
+	{"/usr/bin/perl", {"perl", "-Ilib", "-w", "s.pl"}, "perl-s.pl"},
+	{"/usr/bin/perl", {"perl", "-I", "lib", "-MFoo=e", "bin/s.pl"}, "perl-s.pl"},
+	{"/usr/bin/perl", {"perl", "-wne", "print", "file"}, "perl"},
+	{"/usr/bin/perl", {"perl", "-i.bak", "s.pl"}, "perl-s.pl"},
+	{"/usr/bin/perl", {"perl", "-0777", "-ne", "1", "f"}, "perl"},
+	{"/usr/bin/ruby3.1", {"ruby", "-rjson", "x.rb"}, "ruby3.1-x.rb"},
+	{"/usr/bin/ruby3.1", {"ruby", "-r", "json", "-W0", "/a/x.rb"}, "ruby3.1-x.rb"},
+	{"/usr/bin/ruby3.1", {"ruby", "-e", "puts 1", "x.rb"}, "ruby3.1"},
+	{"/usr/bin/ruby3.1", {"ruby", "--encoding", "utf-8", "x.rb"}, "ruby3.1-x.rb"},
+	{"/usr/bin/ruby3.1", {"ruby", "--enable=jit", "x.rb"}, "ruby3.1-x.rb"},
+	{"/usr/bin/node", {"node", "--require", "x", "app.js"}, "node-app.js"},
+	{"/usr/bin/node", {"node", "-r", "x", "--max-old-space-size=100", "app.js"}, "node-app.js"},
+	{"/usr/bin/node", {"node", "--import=x", "lib/app.mjs"}, "node-app.mjs"},
+	{"/usr/bin/node", {"node", "-e", "1", "app.js"}, "node"},
+	{"/usr/bin/node", {"node", "-pe", "1"}, "node"},
+	{"/usr/bin/node", {"node", "--eval=1", "app.js"}, "node"},
+	{"/usr/bin/node", {"node"}, "node"},
+	{"/usr/bin/php8.2", {"php", "-f", "x.php", "y"}, "php8.2-x.php"},
+	{"/usr/bin/php8.2", {"php", "/srv/x.php"}, "php8.2-x.php"},
+	{"/usr/bin/php8.2", {"php", "-d", "memory_limit=1G", "artisan", "serve"}, "php8.2-artisan"},
+	{"/usr/bin/php8.2", {"php", "-dmemory_limit=1G", "-n", "artisan"}, "php8.2-artisan"},
+	{"/usr/bin/php8.2", {"php", "-r", "echo 1;", "x.php"}, "php8.2"},
+	{"/usr/bin/php8.2", {"php", "-S", "127.0.0.1:80", "-t", "public", "router.php"}, "php8.2-router.php"},
+	{"/usr/bin/php8.2", {"php", "--file=x.php"}, "php8.2-x.php"},
+	{"/usr/sbin/php-fpm8.2", {"php-fpm8.2", "-F", "-y", "/etc/fpm.conf"}, "php-fpm8.2"},
+	{"/usr/lib/jvm/java-17/bin/java", {"java", "-cp", "x", "com.a.Main"}, "java-Main"},
+	{"/usr/lib/jvm/java-17/bin/java", {"java", "-Xmx1g", "-Da=b", "-jar", "/opt/a.jar", "x"}, "java-a.jar"},
+	{"/usr/lib/jvm/java-17/bin/java", {"java", "-p", "mods", "-m", "com.a/com.a.Main"}, "java-Main"},
+	{"/usr/lib/jvm/java-17/bin/java", {"java", "--add-opens", "a/b=ALL-UNNAMED", "@opts", "Main"}, "java-Main"},
+	{"/usr/lib/jvm/java-17/bin/java", {"java", "--class-path=x", "src/Main.java"}, "java-Main.java"},
+	{"/bin/bash", {"bash", "-c", "curl x", "script.sh"}, "bash"},
+	{"/bin/bash", {"bash", "script.sh"}, "bash-script.sh"},
+	{"/bin/bash", {"-bash"}, "bash"},
+	{"/bin/bash", {"bash", "-lc", "x"}, "bash"},
+	{"/bin/bash", {"bash", "-eo", "pipefail", "/a/script.sh"}, "bash-script.sh"},
+	{"/bin/bash", {"bash", "+o", "history", "-x", "script.sh"}, "bash-script.sh"},
+	{"/bin/bash", {"bash", "--rcfile", "rc", "-i"}, "bash"},
+	{"/bin/bash", {"bash", "--norc", "s.sh"}, "bash-s.sh"},
+	{"/bin/bash", {"bash", "-s", "--", "arg"}, "bash"},
+	{"/bin/dash", {"sh", "-e", "run me.sh"}, "dash-run_me.sh"},
+	{"/usr/bin/zsh", {"zsh", "-", "x.zsh"}, "zsh-x.zsh"},
+	{"", {"/opt/tool", "x"}, "tool"},
+	{NULL, {NULL}, "_"},
 };
 
 static void groups(void)
 {
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		char *argv[WORDS + 1] = { NULL };
+		char *argv[WORDS + 1] = {NULL};
 		char group[GROUP_MAX + 1], line[400] = "";
 		int argc = 0;
 
@@ -130,11 +130,15 @@ static void directories(void)
 	char dir[64], path[256], made[] = "/tmp/resil-identity-XXXXXX";
 	struct stat st;
 
-	tap_ok(identity_state_dir(dir, sizeof dir, 1000, env) && strcmp(dir, "/dev/shm/resil-1000") == 0, "default state directory");
-	tap_ok(identity_runtime_dir(dir, sizeof dir, 1000, env) && strcmp(dir, "/tmp/resil-1000") == 0, "runtime directory of a user");
-	tap_ok(identity_runtime_dir(dir, sizeof dir, 0, env) && strcmp(dir, "/run/resil") == 0, "runtime directory of root");
+	tap_ok(identity_state_dir(dir, sizeof dir, 1000, env) && strcmp(dir, "/dev/shm/resil-1000") == 0,
+		"default state directory");
+	tap_ok(identity_runtime_dir(dir, sizeof dir, 1000, env) && strcmp(dir, "/tmp/resil-1000") == 0,
+		"runtime directory of a user");
+	tap_ok(identity_runtime_dir(dir, sizeof dir, 0, env) && strcmp(dir, "/run/resil") == 0,
+		"runtime directory of root");
 	xdg_dir = "/run/user/7";
-	tap_ok(identity_runtime_dir(dir, sizeof dir, 7, env) && strcmp(dir, "/run/user/7/resil") == 0, "XDG_RUNTIME_DIR");
+	tap_ok(identity_runtime_dir(dir, sizeof dir, 7, env) && strcmp(dir, "/run/user/7/resil") == 0,
+		"XDG_RUNTIME_DIR");
 	runtime_dir = "/r", state_dir = "/s";
 	tap_ok(identity_runtime_dir(dir, sizeof dir, 7, env) && strcmp(dir, "/r") == 0, "RESIL_RUNTIME_DIR");
 	tap_ok(identity_state_dir(dir, sizeof dir, 7, env) && strcmp(dir, "/s") == 0, "RESIL_STATE_DIR");
@@ -165,20 +169,28 @@ static void files(void)
 {
 	char file[128], again[128], path[200], dir[120];
 
-	tap_ok(identity_region_file(file, sizeof file, "app", 0) && identity_region_file(again, sizeof again, "app", getpid()) &&
-		strcmp(file, again) == 0, "a region's file by pid 0 and by our pid: %s", file);
-	tap_ok(strncmp(file, "app.", 4) == 0 && strlen(file) == 4 + 16 + 3 && strcmp(file + 20, ".v1") == 0, "group, namespaces, layout");
-	tap_ok(identity_socket_path(path, sizeof path, "/run/resil", "app", 0) && strcmp(path, "/run/resil/app.sock") == 0, "socket");
-	tap_ok(identity_socket_path(path, sizeof path, "/run/resil", "app", 7) && strcmp(path, "/run/resil/app.7.sock") == 0, "private socket");
+	tap_ok(identity_region_file(file, sizeof file, "app", 0) &&
+			identity_region_file(again, sizeof again, "app", getpid()) && strcmp(file, again) == 0,
+		"a region's file by pid 0 and by our pid: %s", file);
+	tap_ok(strncmp(file, "app.", 4) == 0 && strlen(file) == 4 + 16 + 3 && strcmp(file + 20, ".v1") == 0,
+		"group, namespaces, layout");
+	tap_ok(identity_socket_path(path, sizeof path, "/run/resil", "app", 0) &&
+			strcmp(path, "/run/resil/app.sock") == 0,
+		"socket");
+	tap_ok(identity_socket_path(path, sizeof path, "/run/resil", "app", 7) &&
+			strcmp(path, "/run/resil/app.7.sock") == 0,
+		"private socket");
 	memset(dir, 'd', sizeof dir);
 	dir[0] = '/';
 	dir[80] = '\0';
 	const char *group = "a-group-with-a-name-of-fifty-bytes-and-some-more-x";
-	tap_ok(identity_socket_path(path, sizeof path, dir, group, 0) && strlen(path) <= 107 && !strstr(path, group) && strncmp(path, dir, 80) == 0,
+	tap_ok(identity_socket_path(path, sizeof path, dir, group, 0) && strlen(path) <= 107 && !strstr(path, group) &&
+			strncmp(path, dir, 80) == 0,
 		"E11: over 107 bytes the group is hashed (%zu)", strlen(path));
 	dir[80] = 'd';
 	dir[110] = '\0';
-	tap_ok(!identity_socket_path(path, sizeof path, dir, group, 0), "a directory too long for any socket is refused");
+	tap_ok(!identity_socket_path(path, sizeof path, dir, group, 0),
+		"a directory too long for any socket is refused");
 }
 
 static void *outlive(void *unused)
@@ -219,7 +231,8 @@ static void start_times(void)
 			fclose(f);
 		usleep(1000);
 	}
-	tap_ok(was_leader_gone && identity_start_ticks(pid, &state) > 0 && state == 'S', "main may pthread_exit: the process lives (E5)");
+	tap_ok(was_leader_gone && identity_start_ticks(pid, &state) > 0 && state == 'S',
+		"main may pthread_exit: the process lives (E5)");
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 }

@@ -43,7 +43,7 @@ static void against_sorted(int kind, const char *name)
 {
 	static struct latency l;
 	static uint64_t v[N];
-	static const uint32_t at[] = { 1, 100, 1000, 2500, 5000, 7500, 9000, 9500, 9900, 9990, 9999 };
+	static const uint32_t at[] = {1, 100, 1000, 2500, 5000, 7500, 9000, 9500, 9900, 9990, 9999};
 
 	memset(&l, 0, sizeof l);
 	for (int i = 0; i < N; i++) {
@@ -54,8 +54,8 @@ static void against_sorted(int kind, const char *name)
 	for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
 		uint64_t rank = ((uint64_t)N * at[i] + 9999) / 10000;
 		uint64_t got = latency_quantile_us(&l, at[i]);
-		tap_expect(is_near(got, v[rank - 1]), "%s: quantile %u is %llu, not %llu", name, at[i], (unsigned long long)got,
-			(unsigned long long)v[rank - 1]);
+		tap_expect(is_near(got, v[rank - 1]), "%s: quantile %u is %llu, not %llu", name, at[i],
+			(unsigned long long)got, (unsigned long long)v[rank - 1]);
 	}
 	tap_expect(latency_quantile_us(&l, 10000) == v[N - 1], "the maximum is exact");
 	tap_expect(latency_total(&l) == N, "all are counted");
@@ -94,7 +94,8 @@ static void edges(void)
 	latency_record(&l, -1);
 	tap_ok(latency_total(&l) == 0, "negative: not recorded");
 	latency_record(&l, INT64_MAX);
-	tap_ok(latency_total(&l) == 1 && latency_quantile_us(&l, 10000) == (uint64_t)INT64_MAX / 1000, "the largest is kept in the last bucket");
+	tap_ok(latency_total(&l) == 1 && latency_quantile_us(&l, 10000) == (uint64_t)INT64_MAX / 1000,
+		"the largest is kept in the last bucket");
 	tap_ok(latency_count_until(&l, UINT64_MAX) == 0, "the last bucket has no upper bound");
 	memset(&l, 0xff, sizeof l);
 	latency_record(&l, 5000);

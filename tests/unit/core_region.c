@@ -1,4 +1,5 @@
-/* The shared region: attaching, falling back, destinations, members, events, and random bytes under everybody's feet (E7, E10, E11, E15, B18). */
+/* The shared region: attaching, falling back, destinations, members, events, and random bytes under everybody's feet
+ * (E7, E10, E11, E15, B18). */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -32,7 +33,7 @@ static struct report {
 	_Atomic uint64_t ino[64];
 	_Atomic int is_shared[64], why[64];
 	_Atomic uint64_t sum;
-} *report;
+} * report;
 
 static void in_child(int index, void (*fn)(int))
 {
@@ -137,10 +138,12 @@ static void race(const char *name, int before)
 			same += report->ino[i] == report->ino[0];
 			shared += report->is_shared[i];
 		}
-		tap_expect(good == 16 && same == 16 && shared == 16, "round %d: %d well, %d in the same file, %d shared (errno %d)", round, good, same,
-			shared, report->why[0]);
+		tap_expect(good == 16 && same == 16 && shared == 16,
+			"round %d: %d well, %d in the same file, %d shared (errno %d)", round, good, same, shared,
+			report->why[0]);
 		int err = region_open(&r, path, true);
-		tap_expect(err == 0 && r.header->registry_full == 16 && region_valid(&r, NULL), "round %d: the file is what all of them used", round);
+		tap_expect(err == 0 && r.header->registry_full == 16 && region_valid(&r, NULL),
+			"round %d: the file is what all of them used", round);
 		region_close(&r);
 		tap_expect(files_in_dir() == 1, "round %d: nothing else is left in the directory", round);
 	}
@@ -153,7 +156,8 @@ static bool falls_back(int expected)
 {
 	struct region r;
 	int why = 0, err = region_attach(&r, dir, FILE_NAME, "app", 64, &why);
-	bool good = err == 0 && !r.is_shared && why == expected && registry_find_or_add(&r, "a:1", "", 1) >= 0 && region_valid(&r, NULL);
+	bool good = err == 0 && !r.is_shared && why == expected && registry_find_or_add(&r, "a:1", "", 1) >= 0 &&
+		    region_valid(&r, NULL);
 
 	if (!good)
 		printf("# attach %d, shared %d, why %s, not %s\n", err, r.is_shared, strerror(why), strerror(expected));
@@ -164,7 +168,7 @@ static bool falls_back(int expected)
 static void with_small_files(int unused)
 {
 	(void)unused;
-	struct rlimit limit = { 100000, 100000 };
+	struct rlimit limit = {100000, 100000};
 	setrlimit(RLIMIT_FSIZE, &limit);
 	_exit(falls_back(EFBIG) ? 0 : 1);
 }
@@ -172,7 +176,7 @@ static void with_small_files(int unused)
 static void without_memory(int unused)
 {
 	struct region r;
-	struct rlimit limit = { 1, 1 };
+	struct rlimit limit = {1, 1};
 
 	(void)unused;
 	setrlimit(RLIMIT_AS, &limit);
@@ -182,7 +186,8 @@ static void without_memory(int unused)
 static void in_read_only_dir(int unused)
 {
 	(void)unused;
-	if (geteuid() == 0 && (setgroups(0, NULL) != 0 || setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0))
+	if (geteuid() == 0 &&
+		(setgroups(0, NULL) != 0 || setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0))
 		_exit(2);
 	_exit(falls_back(EACCES) ? 0 : 1);
 }
@@ -190,7 +195,8 @@ static void in_read_only_dir(int unused)
 static void in_full_tmpfs(int unused)
 {
 	(void)unused;
-	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || mount("none", dir, "tmpfs", 0, "size=128k,mode=0700") != 0)
+	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+		mount("none", dir, "tmpfs", 0, "size=128k,mode=0700") != 0)
 		_exit(77);
 	_exit(falls_back(ENOSPC) && files_in_dir() == 0 ? 0 : 1);
 }
@@ -204,7 +210,8 @@ static void of_another_owner(void)
 	close(open(path, O_CREAT | O_RDWR, 0600));
 	if (chown(path, 65534, 65534) != 0)
 		abort();
-	tap_ok(falls_back(EPERM) && stat(path, &st) == 0 && st.st_uid == 65534, "E11: another owner's file is left alone");
+	tap_ok(falls_back(EPERM) && stat(path, &st) == 0 && st.st_uid == 65534,
+		"E11: another owner's file is left alone");
 	remove_region();
 }
 
@@ -215,7 +222,8 @@ static void fall_backs(void)
 	remove_region();
 	close(open(path, O_CREAT | O_RDWR, 0600));
 	chmod(path, 0644);
-	tap_ok(falls_back(EPERM) && stat(path, &st) == 0 && st.st_size == 0, "E11: a file that others may read is left alone");
+	tap_ok(falls_back(EPERM) && stat(path, &st) == 0 && st.st_size == 0,
+		"E11: a file that others may read is left alone");
 	remove_region();
 	of_another_owner();
 	if (symlink("/etc/passwd", path) != 0)
@@ -245,14 +253,16 @@ static void fall_backs(void)
 	int status;
 	in_child(0, in_full_tmpfs);
 	wait(&status);
-	tap_ok(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77), "E7: a full tmpfs: private memory, nothing left behind%s",
+	tap_ok(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77),
+		"E7: a full tmpfs: private memory, nothing left behind%s",
 		WIFEXITED(status) && WEXITSTATUS(status) == 77 ? " # SKIP may not mount" : "");
 	snprintf(path, sizeof path, "%s/none/" FILE_NAME, dir);
 	struct region r;
 	char gone[128];
 	int why = 0;
 	snprintf(gone, sizeof gone, "%s/none", dir);
-	tap_ok(region_attach(&r, gone, FILE_NAME, "app", 64, &why) == 0 && !r.is_shared && why == ENOENT, "no directory: private memory");
+	tap_ok(region_attach(&r, gone, FILE_NAME, "app", 64, &why) == 0 && !r.is_shared && why == ENOENT,
+		"no directory: private memory");
 	region_close(&r);
 	snprintf(path, sizeof path, "%s/" FILE_NAME, dir);
 }
@@ -265,20 +275,26 @@ static void life(void)
 	int err = region_attach(&r, dir, FILE_NAME, "app", 64, NULL);
 
 	umask(old);
-	tap_ok(err == 0 && r.is_shared && stat(path, &st) == 0 && (st.st_mode & 07777) == 0600, "made 0600, whatever the umask");
-	tap_ok((size_t)st.st_blocks * 512 >= r.size && (size_t)st.st_size == r.size, "E7: allocated in full (%zu bytes)", r.size);
+	tap_ok(err == 0 && r.is_shared && stat(path, &st) == 0 && (st.st_mode & 07777) == 0600,
+		"made 0600, whatever the umask");
+	tap_ok((size_t)st.st_blocks * 512 >= r.size && (size_t)st.st_size == r.size,
+		"E7: allocated in full (%zu bytes)", r.size);
 	int index = registry_find_or_add(&r, "db:5432", "pay", 1);
 	r.destinations[index].success = 42;
 	region_close(&r);
-	tap_ok(region_attach(&r, dir, FILE_NAME, "app", 8, NULL) == 0 && r.capacity == 64 && registry_find(&r, "db:5432") == index &&
-		r.destinations[index].success == 42, "B18: outlives its processes; who joins later finds it as it is");
-	tap_ok(region_open(&other, path, true) == 0 && other.is_read_only && registry_find(&other, "db:5432") == index, "opened for reading by the command");
+	tap_ok(region_attach(&r, dir, FILE_NAME, "app", 8, NULL) == 0 && r.capacity == 64 &&
+			registry_find(&r, "db:5432") == index && r.destinations[index].success == 42,
+		"B18: outlives its processes; who joins later finds it as it is");
+	tap_ok(region_open(&other, path, true) == 0 && other.is_read_only && registry_find(&other, "db:5432") == index,
+		"opened for reading by the command");
 	region_close(&other);
 	tap_ok(region_is_current(&r), "it is the file at its path");
 	remove_region();
 	tap_ok(!region_is_current(&r), "E15: unlinked: no longer current");
-	tap_ok(region_attach(&other, dir, FILE_NAME, "app", 8, NULL) == 0 && !region_is_current(&r) && region_is_current(&other) &&
-		r.destinations[index].success == 42 && registry_find(&other, "db:5432") == -ENOENT, "E15: a new one in its place; the old memory stays usable");
+	tap_ok(region_attach(&other, dir, FILE_NAME, "app", 8, NULL) == 0 && !region_is_current(&r) &&
+			region_is_current(&other) && r.destinations[index].success == 42 &&
+			registry_find(&other, "db:5432") == -ENOENT,
+		"E15: a new one in its place; the old memory stays usable");
 	region_close(&r);
 	region_close(&other);
 
@@ -290,7 +306,8 @@ static void life(void)
 	chmod(path, 0604);
 	tap_ok(region_open(&r, path, true) == -EPERM, "open: EPERM where others may read");
 	remove_region();
-	tap_ok(region_attach_private(&r, "app", 1000000) == 0 && r.capacity == REGION_CAPACITY_MAX, "capacity is bounded");
+	tap_ok(region_attach_private(&r, "app", 1000000) == 0 && r.capacity == REGION_CAPACITY_MAX,
+		"capacity is bounded");
 	region_close(&r);
 }
 
@@ -341,7 +358,8 @@ static void destinations(void)
 	memset(r.destinations[at].name, 0, sizeof r.destinations[at].name);
 	r.destinations[at].name_len = 0;
 	r.destinations[at].is_ready = 0;
-	tap_ok(registry_find(&r, "half:1") == -ENOENT && registry_find_or_add(&r, "half:1", "policy", 1) == at && registry_find(&r, "half:1") == at,
+	tap_ok(registry_find(&r, "half:1") == -ENOENT && registry_find_or_add(&r, "half:1", "policy", 1) == at &&
+			registry_find(&r, "half:1") == at,
 		"a claim left half done by a dead process is done again");
 	memset(name, 'n', sizeof name);
 	name[REGION_NAME_MAX] = '\0';
@@ -350,13 +368,16 @@ static void destinations(void)
 	tap_ok(at >= 0 && strcmp(found, name) == 0, "the longest name");
 	name[REGION_NAME_MAX] = 'n';
 	name[REGION_NAME_MAX + 1] = '\0';
-	tap_ok(registry_find_or_add(&r, name, "", 1) == -ENAMETOOLONG && registry_find(&r, name) == -ENOENT, "a longer one is refused");
+	tap_ok(registry_find_or_add(&r, name, "", 1) == -ENAMETOOLONG && registry_find(&r, name) == -ENOENT,
+		"a longer one is refused");
 	for (int i = 0; i < 14; i++) {
 		snprintf(name, sizeof name, "h:%d", i);
 		tap_expect(registry_find_or_add(&r, name, "", 1) >= 0, "room for %s", name);
 	}
-	tap_expect(registry_find_or_add(&r, "one-more:1", "", 1) == -ENOSPC && r.header->registry_full == 1, "a full registry counts");
-	tap_expect(registry_find_or_add(&r, "h:3", "", 1) >= 0 && r.header->registry_full == 1, "what is there is found");
+	tap_expect(registry_find_or_add(&r, "one-more:1", "", 1) == -ENOSPC && r.header->registry_full == 1,
+		"a full registry counts");
+	tap_expect(
+		registry_find_or_add(&r, "h:3", "", 1) >= 0 && r.header->registry_full == 1, "what is there is found");
 	tap_all("B17: a full registry says so and is counted");
 	region_close(&r);
 }
@@ -388,7 +409,9 @@ static void members(void)
 		abort();
 	uint32_t at = (uint32_t)registry_find_or_add(&r, "a:1", "", 1);
 	member_join(&r, getpid(), start, "/usr/bin/prog", clock_now_ns());
-	tap_ok(r.me >= 0 && member_pid(r.my_id) == getpid() && member_is_alive(r.my_id) && strcmp(r.members[r.me].exe, "prog") == 0, "joined, alive");
+	tap_ok(r.me >= 0 && member_pid(r.my_id) == getpid() && member_is_alive(r.my_id) &&
+			strcmp(r.members[r.me].exe, "prog") == 0,
+		"joined, alive");
 	member_count_call(&r, at, 1);
 	member_count_call(&r, at, 1);
 	member_count_call(&r, at, -1);
@@ -422,7 +445,8 @@ static void members(void)
 	waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT);
 	member_reap_dead(&r);
 	member_reap_dead(&r);
-	tap_ok(member_calls_in_flight(&r, at) == 0 && r.destinations[at].neutral == neutral + 5, "A5: killed, even while a zombie: its calls become neutral, once");
+	tap_ok(member_calls_in_flight(&r, at) == 0 && r.destinations[at].neutral == neutral + 5,
+		"A5: killed, even while a zombie: its calls become neutral, once");
 	waitpid(pid, NULL, 0);
 
 	uint64_t mine = r.my_id, first = r.members[r.me].id;
@@ -452,7 +476,7 @@ static void members(void)
 
 static void make_event(struct event *e, uint64_t n)
 {
-	memset(e, 0xaa, sizeof *e);      /* what lies behind a text must not get out */
+	memset(e, 0xaa, sizeof *e); /* what lies behind a text must not get out */
 	e->type = EVENT_FAULT;
 	e->from = e->to = 0;
 	e->value = (int64_t)n;
@@ -465,7 +489,8 @@ static bool is_whole(const struct event *e)
 	struct event same;
 
 	make_event(&same, (uint64_t)e->value);
-	return strcmp(same.reason, e->reason) == 0 && strcmp(same.destination, e->destination) == 0 && e->type == EVENT_FAULT;
+	return strcmp(same.reason, e->reason) == 0 && strcmp(same.destination, e->destination) == 0 &&
+	       e->type == EVENT_FAULT;
 }
 
 static void write_events(int index)
@@ -505,9 +530,10 @@ static void events(void)
 		for (; next <= newest; next++)
 			if (events_read(&r, next, &e)) {
 				whole++;
-				tap_expect(is_whole(&e) && e.seq == next, "event %llu is torn", (unsigned long long)next);
+				tap_expect(
+					is_whole(&e) && e.seq == next, "event %llu is torn", (unsigned long long)next);
 			} else if (next + 8 > newest) {
-				break;      /* being written */
+				break; /* being written */
 			}
 	} while (newest < 4 * EVENTS_EACH);
 	tap_ok(wait_all(4) == 4, "four writers");
@@ -516,17 +542,19 @@ static void events(void)
 	uint64_t readable = 0;
 	for (uint64_t seq = oldest; seq <= newest; seq++)
 		readable += events_read(&r, seq, &e) && is_whole(&e);
-	tap_ok(newest == 4 * EVENTS_EACH && newest - oldest + 1 == REGION_EVENTS && readable >= REGION_EVENTS - 4, "the last %d remain (%llu)", REGION_EVENTS,
-		(unsigned long long)readable);
+	tap_ok(newest == 4 * EVENTS_EACH && newest - oldest + 1 == REGION_EVENTS && readable >= REGION_EVENTS - 4,
+		"the last %d remain (%llu)", REGION_EVENTS, (unsigned long long)readable);
 	make_event(&e, 1);
 	uint64_t seq = events_add(&r, &e);
 	struct event *slot = &r.events[seq % REGION_EVENTS];
-	tap_ok(events_read(&r, seq, &e) && memchr(slot->reason, 0xaa, sizeof slot->reason) == NULL, "nothing of the caller's memory behind a text");
+	tap_ok(events_read(&r, seq, &e) && memchr(slot->reason, 0xaa, sizeof slot->reason) == NULL,
+		"nothing of the caller's memory behind a text");
 	slot->destination[3] ^= 1;
 	tap_ok(!events_read(&r, seq, &e), "a damaged event is not shown");
 	r.header->event_seq = UINT64_MAX - 1;
 	make_event(&e, 1);
-	tap_ok(events_add(&r, &e) == UINT64_MAX && events_add(&r, &e) == 1 && events_read(&r, 1, &e), "any sequence number is gone on from");
+	tap_ok(events_add(&r, &e) == UINT64_MAX && events_add(&r, &e) == 1 && events_read(&r, 1, &e),
+		"any sequence number is gone on from");
 	region_close(&r);
 }
 
@@ -538,7 +566,7 @@ static void use_all(struct region *r, uint64_t *x)
 {
 	static struct circuit_view view;
 	struct circuit_token token;
-	struct breaker_rules rules = { 2, 1, 4, 1, 4, 200, 20, 1, false };
+	struct breaker_rules rules = {2, 1, 4, 1, 4, 200, 20, 1, false};
 	struct event e;
 	char name[REGION_NAME_MAX + 1];
 	uint64_t oldest, newest;
@@ -550,7 +578,8 @@ static void use_all(struct region *r, uint64_t *x)
 	uint32_t index = at >= 0 ? (uint32_t)at : (uint32_t)(*x >> 40) % r->capacity;
 	if (circuit_admit(r, index, &rules, now, &token) != BREAKER_REJECT) {
 		circuit_set_pending(r, &token, *x >> 50 & 1);
-		circuit_settle(r, &token, &rules, (enum breaker_outcome)((*x >> 51) % 3), (enum failure_kind)((*x >> 54) % FAILURE_KIND_COUNT), true, now, 5000);
+		circuit_settle(r, &token, &rules, (enum breaker_outcome)((*x >> 51) % 3),
+			(enum failure_kind)((*x >> 54) % FAILURE_KIND_COUNT), true, now, 5000);
 	}
 	if ((*x >> 20 & 63) == 0) {
 		circuit_view(r, index, now, &view);
@@ -607,10 +636,12 @@ static void random_bytes(void)
 		*word = writes % 3 == 0 ? 0 : writes % 3 == 1 ? x : UINT64_MAX;
 		if (writes % 100000 == 0)
 			for (size_t i = 0; i < r.size / 8; i++)
-				((volatile uint64_t *)(void *)r.header)[i] = x = x * 6364136223846793005ull + 1442695040888963407ull;
+				((volatile uint64_t *)(void *)r.header)[i] = x =
+					x * 6364136223846793005ull + 1442695040888963407ull;
 	}
 	int good = wait_all(4);
-	tap_ok(good == 4, "E10: no process crashes or leaves its memory while random bytes are written (%llu uses, %llu writes)",
+	tap_ok(good == 4,
+		"E10: no process crashes or leaves its memory while random bytes are written (%llu uses, %llu writes)",
 		(unsigned long long)report->sum, (unsigned long long)writes);
 	tap_ok(report->sum > 100, "and they were at work");
 	region_close(&r);

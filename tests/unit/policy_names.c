@@ -1,4 +1,5 @@
-/* Names learned from look-ups (policy/names.h): which name an address belongs to, and which others make one call with it (A3, A13). */
+/* Names learned from look-ups (policy/names.h): which name an address belongs to, and which others make one call with
+ * it (A3, A13). */
 #include "policy/names.h"
 
 #include <pthread.h>
@@ -31,7 +32,7 @@ static bool is_named(const char *address, const char *name)
 
 static void learn(const char *name, int64_t at_ns, const char *a, const char *b)
 {
-	struct addr list[2] = { ip(a) };
+	struct addr list[2] = {ip(a)};
 	if (b)
 		list[1] = ip(b);
 	names_learn(name, list, b ? 2 : 1, at_ns);
@@ -60,7 +61,7 @@ static void names_and_addresses(void)
 	struct addr a = ip("10.0.0.1"), b = ip("fd00::1");
 	struct name_ref one, two;
 	tap_ok(names_find(&a, &one) && names_find(&b, &two) && one.entry == two.entry && one.bit != two.bit &&
-		       one.current == (1u << one.bit | 1u << two.bit),
+			one.current == (1u << one.bit | 1u << two.bit),
 		"the addresses of one look-up share a mask (A3)");
 	learn("api.internal", 3 * NS_PER_S, "10.0.0.2", NULL);
 	tap_ok(names_find(&a, &one) && !(one.current & 1u << one.bit),
@@ -109,7 +110,8 @@ static void many(void)
 		list[i] = ip(address);
 	}
 	names_learn("wide.test", list, 40, 6000 * NS_PER_S);
-	tap_ok(is_named("172.16.0.0", "wide.test") && is_named("172.16.0.31", "wide.test") && is_named("172.16.0.39", NULL),
+	tap_ok(is_named("172.16.0.0", "wide.test") && is_named("172.16.0.31", "wide.test") &&
+			is_named("172.16.0.39", NULL),
 		"of forty addresses the first thirty-two are kept");
 }
 
@@ -122,7 +124,8 @@ static void *writer(void *arg)
 {
 	struct race *r = arg;
 	for (int i = 0; !r->stop; i++)
-		learn(i % 2 ? "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.test" : "b.test", (7000 + i) * NS_PER_S, "192.0.2.1", "192.0.2.2");
+		learn(i % 2 ? "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.test" : "b.test", (7000 + i) * NS_PER_S, "192.0.2.1",
+			"192.0.2.2");
 	return NULL;
 }
 
@@ -134,7 +137,7 @@ static void *reader(void *arg)
 		struct name_ref ref;
 		char text[NAMES_MAX + 1];
 		if (names_find(&a, &ref) && names_text(&ref, text) && strcmp(text, "b.test") != 0 &&
-		    strcmp(text, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.test") != 0)
+			strcmp(text, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.test") != 0)
 			r->torn++;
 	}
 	return NULL;
@@ -143,7 +146,7 @@ static void *reader(void *arg)
 /* Forks while other threads write: the child must find no entry locked, and learn at once. */
 static void races_and_forks(void)
 {
-	struct race r = { 0 };
+	struct race r = {0};
 	pthread_t t[4];
 	for (int i = 0; i < 4; i++)
 		pthread_create(&t[i], NULL, i < 2 ? writer : reader, &r);

@@ -1,5 +1,6 @@
-/* A unit test program's harness: each check prints a TAP line; the exit code says whether all passed. A program that dies on the way prints no
- * plan, which a TAP reader takes as a failure. Checks that run millions of times count quietly by tap_expect() and print one line at the end. */
+/* A unit test program's harness: each check prints a TAP line; the exit code says whether all passed. A program that
+ * dies on the way prints no plan, which a TAP reader takes as a failure. Checks that run millions of times count
+ * quietly by tap_expect() and print one line at the end. */
 #ifndef RESIL_TESTS_TAP_H
 #define RESIL_TESTS_TAP_H
 
