@@ -16,6 +16,12 @@ enum target { LOG_OFF, LOG_STDERR, LOG_SYSLOG, LOG_FILE };
 
 static enum target target;
 static char path[256];
+static _Atomic bool muted;
+
+void log_mute(_Bool is_mute)
+{
+	atomic_store(&muted, is_mute);
+}
 
 void log_set_target(const char *wanted)
 {
@@ -89,6 +95,8 @@ void log_line(const char *line)
 {
 	char buf[600];
 	struct text t = TEXT_ON(buf);
+	if (atomic_load(&muted))
+		return;
 	switch (target) {
 	case LOG_OFF: return;
 	case LOG_STDERR:

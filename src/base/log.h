@@ -6,6 +6,8 @@
 /* "off", "stderr", "syslog" (datagram to /dev/log), or a path (opened for each line with O_APPEND | O_NOFOLLOW: nothing
  * is kept open). Copied. */
 void log_set_target(const char *target);
+/* For as long as no system call may be made. */
+void log_mute(_Bool is_mute);
 /* One line; the prefix "resil: " and, in files, a time and pid are added. Nothing when off. */
 void log_line(const char *line);
 /* The same, at most once in the life of the process for each `once` flag. */

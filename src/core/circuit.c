@@ -200,7 +200,7 @@ static int take_lease(struct region *r, uint32_t destination, const struct break
 	int slot = lease_take(r, destination, rules->half_open_max_calls, generation, now_ns, lease);
 	struct expiry expiry = {rules, now_ns};
 
-	if (slot >= 0 || r->me < 0)
+	if (slot >= 0 || r->me < 0 || r->is_quiet)
 		return slot;
 	/* Full: the only moment at which anybody asks whether the holders still live (B7). */
 	if (lease_collect(r, destination, rules->probe_timeout_ms, now_ns, probe_expired, &expiry) == 0)

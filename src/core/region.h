@@ -128,6 +128,7 @@ struct region {
 	uint32_t capacity;
 	bool is_shared; /* false: private memory (state = private, or no shared memory to be had) */
 	bool is_read_only;
+	bool is_quiet; /* no system call may be made (E14): whether holders of leases live is not looked at */
 	dev_t dev;
 	ino_t ino;
 	size_t size;

@@ -91,6 +91,7 @@ bool deadline_reserve(void)
 	}
 	ownfd_close(blank);
 	ownfd_close(spare);
+	blank = spare = -1;
 	int none = 0;
 	if (reserve_now(&none) < 0)
 		ownfd_with_room(reserve_now, &none);

@@ -215,9 +215,12 @@ void guest_init(int argc, char **argv)
 	load_config();
 }
 
-void guest_restrict(void)
+void guest_restrict(bool is_so)
 {
-	atomic_store(&is_restricted, true);
+	atomic_store(&is_restricted, is_so);
+	log_mute(is_so);
+	for (int i = 0; i < atomic_load(&attached_count); i++)
+		regions[i].is_quiet = is_so;
 }
 bool guest_is_restricted(void)
 {

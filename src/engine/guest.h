@@ -26,7 +26,7 @@ static inline bool guest_is_on(void)
 	return __builtin_expect(guest_on, 1) && guest_vfork_depth == 0;
 }
 /* A system call that the app's seccomp filter may not know is not to be made any more; no thread is started (E14). */
-void guest_restrict(void);
+void guest_restrict(bool is_so);
 bool guest_is_restricted(void);
 /* exit or exec has begun: no new membership, no thread. */
 void guest_leave(void);

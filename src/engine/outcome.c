@@ -18,6 +18,8 @@ int outcome_tcp_state(int fd)
 	struct tcp_info info;
 	socklen_t len = sizeof info;
 	info.tcpi_state = TCP_CLOSE;
+	if (guest_is_restricted())
+		return TCP_CLOSE;
 	return sys_getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_state : TCP_CLOSE;
 }
 
@@ -60,7 +62,7 @@ void outcome_forget(struct slot *s, uint64_t word, int64_t now_ns)
  * routing table and sends nothing. */
 static bool has_route(const struct sockaddr *to, socklen_t len)
 {
-	if (!to)
+	if (!to || guest_is_restricted())
 		return true; /* learnt later: the network said it */
 	int probe = sys_socket(to->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (probe < 0)
@@ -114,7 +116,8 @@ void outcome_hung_up(struct slot *s, uint64_t word, int fd, enum slot_state to, 
 	}
 	int err = 0;
 	socklen_t len = sizeof err;
-	if (state == TCP_CLOSE && sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0 && err) {
+	if (state == TCP_CLOSE && !guest_is_restricted() && sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0 &&
+		err) {
 		outcome_failed(s, word, outcome_was_ended_elsewhere(s, err, now_ns) ? ETIMEDOUT : err, NULL, 0, now_ns);
 		return;
 	}

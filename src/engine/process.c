@@ -91,8 +91,8 @@ static void give_back(void)
 	if (call_live_count() > 0)
 		lifetime_exiting();
 	struct region *r = guest_region_now();
-	if (!r)
-		return;
+	if (!r || guest_is_restricted())
+		return; /* under a filter the record is left to whoever finds us gone */
 	if (leave_control)
 		leave_control();
 	member_leave(r);

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/oldlibc.h"
+#include "base/ownfd.h"
 #include "base/sys.h"
 #include "core/identity.h"
 #include "engine/deadline.h"
@@ -199,6 +200,21 @@ void service_resume(void)
 {
 	if (atomic_fetch_sub(&pauses, 1) == 1 && deadline_is_any())
 		start(&timer);
+}
+
+void service_retire(void)
+{
+	service_pause();
+	if (control.forget)
+		control.forget();
+	ownfd_drop_all();
+	guest_restrict(true);
+}
+
+void service_return(void)
+{
+	guest_restrict(false);
+	service_resume();
 }
 
 void service_forked(void)

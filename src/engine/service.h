@@ -45,6 +45,11 @@ void service_resume(void);
 /* The main thread has left by pthread_exit and no other of the app's is there: our threads must not keep the process.
  * Two system calls at most. */
 bool service_is_alone(void);
+/* A seccomp filter is about to judge every system call: from here on none is made that the app did not ask for; our
+ * threads and descriptors go before it comes (E14). */
+void service_retire(void);
+/* It did not come (the app only asked whether it could): all as before. */
+void service_return(void);
 /* In a fork's child: no thread of ours exists here. */
 void service_forked(void);
 

@@ -208,9 +208,13 @@ EXPORT int prctl(int option, ...)
 	unsigned long a = va_arg(ap, unsigned long), b = va_arg(ap, unsigned long);
 	unsigned long c = va_arg(ap, unsigned long), d = va_arg(ap, unsigned long);
 	va_end(ap);
-	if (option == PR_SET_SECCOMP && guest_is_on()) {
-		guest_restrict();
-		service_pause();
-	}
-	return real.prctl(option, a, b, c, d);
+	if (option != PR_SET_SECCOMP || !guest_is_on() || guest_is_restricted())
+		return real.prctl(option, a, b, c, d);
+	service_retire();
+	int r = real.prctl(option, a, b, c, d);
+	int saved = errno;
+	if (r != 0)
+		service_return();
+	errno = saved;
+	return r;
 }

@@ -70,11 +70,15 @@ void hook_syscall_init(void)
 static long refuse_what_seccomp_would_not_know(long n, long a, long b, long c, long d, long e, long f)
 {
 	/* SECCOMP_SET_MODE_STRICT 0 and _FILTER 1; others only ask. */
-	if (a <= 1 && guest_is_on()) {
-		guest_restrict();
-		service_pause();
-	}
-	return real_syscall(n, a, b, c, d, e, f);
+	if (a < 0 || a > 1 || !guest_is_on() || guest_is_restricted())
+		return real_syscall(n, a, b, c, d, e, f);
+	service_retire();
+	long r = real_syscall(n, a, b, c, d, e, f);
+	int saved = errno;
+	if (r != 0)
+		service_return();
+	errno = saved;
+	return r;
 }
 
 #define FD(x) ((int)(x))

@@ -1,0 +1,154 @@
+/* What a host may do that the shim must live with. usage: hosted CASE PORT; says "ok". */
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "tool.h"
+
+static int port;
+
+static int try_connect(int flags)
+{
+	struct sockaddr_in to = local_address(port);
+	int fd = new_socket(flags), error = 0;
+
+	if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0)
+		error = errno;
+	if (error == EINPROGRESS) {
+		poll(&(struct pollfd){fd, POLLOUT, 0}, 1, 2000);
+		socklen_t len = sizeof error;
+		must(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0);
+	}
+	close(fd);
+	return error;
+}
+
+/* The main thread leaves, and no other is there: the process must end, though it had a pending connect and, after a second, a
+ * socket of ours. */
+static void case_alone(void)
+{
+	for (int i = 0; i < 2; i++) {
+		struct sockaddr_in to = local_address(port);
+		connect(new_socket(SOCK_NONBLOCK), (struct sockaddr *)&to, sizeof to);
+		usleep(1100000);
+	}
+	puts("ok");
+	fflush(stdout);
+	pthread_exit(NULL);
+}
+
+/* A filter that kills on every system call but those that the program itself makes from here on. */
+static void filter_all_but_own(void)
+{
+	static const int allowed[] = {SYS_socket, SYS_connect, SYS_close, SYS_poll, SYS_write, SYS_exit_group, SYS_clock_gettime};
+	enum { N = sizeof allowed / sizeof allowed[0] };
+	struct sock_filter code[N + 3];
+
+	code[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+	for (int i = 0; i < N; i++)
+		code[i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)allowed[i], (unsigned char)(N - i), 0);
+	code[N + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+	code[N + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	struct sock_fprog program = {.len = N + 3, .filter = code};
+
+	/* Asked in vain first, as programs do to find out whether it is there: nothing is given up for that. */
+	must(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) == -1 && errno == EFAULT);
+	must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	must(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void case_seccomp(void)
+{
+	struct sockaddr_in to = local_address(port);
+
+	must(try_connect(0) == ECONNREFUSED);
+	must(try_connect(SOCK_NONBLOCK) == ECONNREFUSED);
+	usleep(1100000); /* so that a thread of ours could be there */
+	must(try_connect(SOCK_NONBLOCK) == ECONNREFUSED);
+	filter_all_but_own();
+	for (int i = 0; i < 8; i++) {
+		int fd = socket(AF_INET, SOCK_STREAM, 0);
+		must(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == -1 && errno == ECONNREFUSED);
+		close(fd);
+		fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		must(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == -1);
+		must(errno == ECONNREFUSED || errno == EINPROGRESS);
+		poll(&(struct pollfd){fd, POLLOUT, 0}, 1, 1000);
+		close(fd);
+	}
+	must(write(STDOUT_FILENO, "ok\n", 3) == 3);
+	syscall(SYS_exit_group, 0);
+}
+
+/* setuid() asks every thread by a signal of libc's own: ours must not have blocked it (E13). */
+static void case_setuid(void)
+{
+	for (int i = 0; i < 3; i++) {
+		try_connect(SOCK_NONBLOCK);
+		usleep(600000);
+	}
+	must(setuid(getuid()) == 0);
+	puts("ok");
+}
+
+/* connect in a handler that interrupts connects, over and over (E2). */
+static volatile sig_atomic_t in_handler;
+static void on_signal(int sig)
+{
+	int saved = errno;
+
+	(void)sig;
+	in_handler++;
+	try_connect(0);
+	errno = saved;
+}
+
+static void case_handler(void)
+{
+	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+	pid_t self = getpid();
+
+	must(sigaction(SIGUSR1, &sa, NULL) == 0);
+	pid_t child = fork();
+	must(child >= 0);
+	if (child == 0) {
+		for (int i = 0; i < 2000 && kill(self, SIGUSR1) == 0; i++)
+			usleep(200);
+		_exit(0);
+	}
+	while (waitpid(child, NULL, WNOHANG) == 0)
+		for (int i = 0; i < 20; i++)
+			must(try_connect(i % 2 ? SOCK_NONBLOCK : 0) == ECONNREFUSED);
+	must(in_handler > 10);
+	puts("ok");
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} cases[] = {
+	{"alone", case_alone},
+	{"seccomp", case_seccomp},
+	{"setuid", case_setuid},
+	{"handler", case_handler},
+};
+
+int main(int argc, char **argv)
+{
+	if (argc != 3)
+		return 2;
+	port = atoi(argv[2]);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		if (!strcmp(argv[1], cases[i].name)) {
+			cases[i].run();
+			return 0;
+		}
+	}
+	fprintf(stderr, "hosted: no case '%s'\n", argv[1]);
+	return 2;
+}
