@@ -80,6 +80,13 @@ check:
 	@$(MAKE) --no-print-directory all unit
 	@BUILD=$(BUILD) scripts/check
 
+# Long: other people's suites under the shim and without.
+.PHONY: conformance
+conformance:
+	@scripts/deps conformance
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) scripts/conformance
+
 .PHONY: install uninstall
 install: all
 	install -D -m 755 $(BUILD)/libresil.so $(DESTDIR)$(PREFIX)/lib/libresil.so
