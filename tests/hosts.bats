@@ -27,6 +27,14 @@ hosted() { # CASE MODE-OF-THE-SERVER: bare, then under the shim
 
 @test "connect in a signal handler that interrupts connect (E2)" { hosted handler refuse; }
 
+@test "a signal ends a blocking connect with EINTR, or does not with SA_RESTART: as without us (E1)" {
+	export RESIL_SET='connect_timeout=400ms'
+	hosted eintr full
+	run under "$bin/hosted" restart "$host_port"
+	assert_success
+	assert_line ok
+}
+
 # --- an event-driven proxy (CN3) ---
 
 nginx_conf() { # NAME PORT ACTION

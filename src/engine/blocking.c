@@ -20,7 +20,7 @@
 
 #define FINE_US 100000 /* below it the wheel is as fine as a tick */
 
-static void set_timeout(int fd, int64_t us)
+void blocking_set_timeout(int fd, int64_t us)
 {
 	struct timeval tv = {.tv_sec = us / 1000000, .tv_usec = us % 1000000};
 	sys_setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv);
@@ -51,6 +51,10 @@ static int time_out(int fd)
 {
 	static const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
 	sys_connect(fd, &nowhere, sizeof nowhere);
+	/* It leaves ECONNRESET in the socket, which the next connect on it would be told. */
+	int told;
+	socklen_t len = sizeof told;
+	sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &told, &len);
 	errno = ETIMEDOUT;
 	return -1;
 }
@@ -70,7 +74,7 @@ int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t d
 			err = ETIMEDOUT;
 			break;
 		}
-		set_timeout(fd, left_us > FINE_US ? left_us / 8 * 7 : left_us);
+		blocking_set_timeout(fd, left_us > FINE_US ? left_us / 8 * 7 : left_us);
 		r = real.connect(fd, to, len);
 		err = r < 0 ? errno : 0;
 		/* EINPROGRESS on the first, EALREADY on a further one: the piece is over. */
@@ -92,7 +96,7 @@ int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t d
 	/* EISCONN on a further call: connected while we were between two. */
 	if (r < 0 && err == EISCONN && !is_first)
 		r = 0;
-	set_timeout(fd, app_timeout_us);
+	blocking_set_timeout(fd, app_timeout_us);
 	errno = err;
 	return r;
 }

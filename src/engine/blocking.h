@@ -10,4 +10,7 @@
  * as connect does. */
 int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t deadline_ns, int64_t app_timeout_us);
 
+/* SO_SNDTIMEO of a socket; 0: none. */
+void blocking_set_timeout(int fd, int64_t us);
+
 #endif

@@ -142,7 +142,7 @@ static void settle_first(const struct attempt *at, int fd, int r, int err, const
 /* A second connect on a pending one: how ruby, redis-cli and haproxy learn the outcome. */
 static int connect_again(struct slot *s, uint64_t word, int fd, const struct sockaddr *to, socklen_t len)
 {
-	service_keep_timer();
+	outcome_keep(s, fd);
 	int r = real.connect(fd, to, len);
 	int err = r < 0 ? errno : 0;
 	int64_t now = clock_now_ns();
@@ -225,9 +225,14 @@ int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
 		return -1;
 	if (begun == CONNECT_PASSES)
 		return real.connect(fd, to, len);
-	int r = at.is_nonblocking || !at.limit_ns || guest_is_restricted()
-			? real.connect(fd, to, len)
-			: blocking_connect(fd, to, len, at.begun_ns + at.limit_ns, atomic_load(&s->send_timeout_us));
+	int r;
+	if (at.is_nonblocking || !at.limit_ns || guest_is_restricted()) {
+		r = real.connect(fd, to, len);
+	} else {
+		atomic_fetch_or_explicit(&s->traits, TRAIT_BOUNDED, memory_order_relaxed);
+		r = blocking_connect(fd, to, len, at.begun_ns + at.limit_ns, atomic_load(&s->send_timeout_us));
+		atomic_fetch_and_explicit(&s->traits, ~(uint32_t)TRAIT_BOUNDED, memory_order_relaxed);
+	}
 	int err = r < 0 ? errno : 0;
 	settle_first(&at, fd, r, err, to, len);
 	if (r < 0)

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
+#include "engine/blocking.h"
 #include "engine/call.h"
 #include "engine/deadline.h"
 #include "engine/guest.h"
@@ -142,6 +143,19 @@ void outcome_leave_pending(struct slot *s, int fd)
 		service_wake_timer();
 }
 
+void outcome_keep(struct slot *s, int fd)
+{
+	/* A handler has jumped out of a blocking connect: what was borrowed for it goes back, and the timer bounds the
+	 * rest. If another thread is in it still, it sets its piece again, and both limits are the same. */
+	if (__builtin_expect(atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_BOUNDED, 0) &&
+		slot_state_of(slot_word(s)) == SLOT_CONNECTING && !guest_is_restricted()) {
+		atomic_fetch_and(&s->traits, ~(uint32_t)TRAIT_BOUNDED);
+		blocking_set_timeout(fd, atomic_load(&s->send_timeout_us));
+		outcome_leave_pending(s, fd);
+	}
+	service_keep_timer();
+}
+
 /* The first write on a TCP_FASTOPEN_CONNECT socket sends the SYN: the limit begins now. */
 static void begin_early_limit(struct slot *s, int fd)
 {
@@ -157,7 +171,7 @@ static void begin_early_limit(struct slot *s, int fd)
 bool outcome_io_begin(struct slot *s, int fd)
 {
 	if (slot_state_of(slot_word(s)) != SLOT_EXPIRED) {
-		service_keep_timer();
+		outcome_keep(s, fd);
 		return true;
 	}
 	if (!slot_is_same(s, fd))
@@ -216,7 +230,7 @@ ssize_t outcome_io_end(struct slot *s, int fd, ssize_t result, enum io_direction
 
 int outcome_so_error(struct slot *s, int fd, int err)
 {
-	service_keep_timer();
+	outcome_keep(s, fd);
 	uint64_t word = slot_word(s);
 	if (slot_state_of(word) == SLOT_CONNECTING && has_passed(s, clock_now_ns())) {
 		/* A fork's other side may have ended it, and may have read the error too: then the kernel has none left

@@ -25,9 +25,11 @@ enum slot_state { SLOT_FREE, SLOT_SOCKET, SLOT_CONNECTING, SLOT_CONNECTED, SLOT_
 enum slot_trait {
 	TRAIT_NONBLOCKING = 1 << 0,
 	TRAIT_UNIX = 1 << 1,
-	TRAIT_EARLY = 1 << 2,	/* TCP_FASTOPEN_CONNECT: connect and the first send say nothing of the peer */
-	TRAIT_TWIN = 1 << 3,	/* dup'd while connecting: another number leads to the same socket */
-	TRAIT_TOLD = 1 << 4,	/* the app has learnt of the expiry by connect or SO_ERROR */
+	TRAIT_EARLY = 1 << 2, /* TCP_FASTOPEN_CONNECT: connect and the first send say nothing of the peer */
+	TRAIT_TWIN = 1 << 3,  /* dup'd while connecting: another number leads to the same socket */
+	TRAIT_TOLD = 1 << 4,  /* the app has learnt of the expiry by connect or SO_ERROR */
+	TRAIT_BOUNDED =
+		1 << 6, /* a blocking connect has set SO_SNDTIMEO for itself; left so when a handler jumps out of it */
 	TRAIT_COUNTED = 1 << 5, /* counted in the member's open connections */
 };
 
