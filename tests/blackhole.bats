@@ -17,8 +17,9 @@ ends_on_time() { # CLIENT HOST PORT
 	# curl says it by its exit code, which git does not hand on.
 	[ "$1" = git ] || assert_output --regexp '[Tt]imed out|ETIMEDOUT|TimeoutError 110|^curl: \(28\)'
 	wait=$(connect_wait_ms "$3" "$dir/trace")
-	# The shim counts from the app's call; strace, which stops the process before the kernel's, from a little later.
-	[ "${wait:-0}" -ge 290 ] || fail "ended after ${wait:-no} ms, before the limit: $(tail -n 20 "$dir/trace")"
+	# The shim counts from the app's call; strace, which stops the process before the kernel's, from a little later, and on a loaded machine from
+	# later still. That a limit never ends a wait too early is for programs that read the clock themselves (descriptors.bats).
+	[ "${wait:-0}" -ge $((290 - TEST_ALLOWANCE_MS / 2)) ] || fail "ended after ${wait:-no} ms, before the limit: $(tail -n 20 "$dir/trace")"
 	within "$wait" 320
 	run destination "$2:$3" failures.connect_timeout
 	[ "$output" -ge 1 ] || fail "no connect_timeout was counted: $output"
