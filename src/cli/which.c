@@ -10,6 +10,7 @@
 #include "cli/settings.h"
 #include "control/params.h"
 #include "core/registry.h"
+#include "policy/policy.h"
 
 struct place {
 	struct addr addr;
@@ -120,7 +121,7 @@ static bool look_up(const struct groups *g, const char *name, struct seen *seen,
 	return is_found;
 }
 
-static void print_values(struct table *t, const struct config *c, const struct policy *policy)
+static void print_values(struct table *t, const struct config *c, const struct policy *policy, const struct addr *addr)
 {
 	static const char *const names[] = {
 #define X(name, text, type, field, initial, min, max, sentence) text,
@@ -132,6 +133,11 @@ static void print_values(struct table *t, const struct config *c, const struct p
 		struct text value = TEXT_ON(value_at), origin = TEXT_ON(origin_at);
 		config_value_text(&value, policy, (enum config_key)key);
 		config_origin_text(&origin, c, policy, (enum config_key)key);
+		if (key == KEY_RECOVERY_MAX && policy_recovery_max_ms(policy, addr) != policy->rules.recovery_max_ms) {
+			value.len = 0;
+			text_duration(&value, (int64_t)policy_recovery_max_ms(policy, addr) * 1000000);
+			text_str(&origin, ", for this machine's own addresses");
+		}
 		const char *cells[] = {names[key], value_at, origin_at};
 		table_row(t, cells);
 	}
@@ -141,6 +147,7 @@ struct finding {
 	const struct config *config;
 	const struct policy *policy;
 	const char *pattern;
+	const struct addr *addr; /* null for a name */
 	const struct place *place;
 	char breaker[300];
 	bool has_state;
@@ -172,7 +179,7 @@ static void print_table(const struct finding *f)
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
 		table_row(t, rows[i]);
-	print_values(t, f->config, f->policy);
+	print_values(t, f->config, f->policy, f->addr);
 	table_print(t);
 }
 
@@ -210,7 +217,7 @@ static void json_finding(struct text *t, const void *ctx)
 static int show(const struct options *o, const struct settings *s, const struct place *p, const char *exe)
 {
 	struct target target = {.addr = &p->addr, .name = p->name[0] ? p->name : NULL, .exe = exe};
-	struct finding f = {.config = s->config, .place = p, .pattern = ""};
+	struct finding f = {.config = s->config, .place = p, .pattern = "", .addr = &p->addr};
 	struct groups g = {0};
 	struct circuit_view v;
 

@@ -111,6 +111,7 @@ static bool look_up(
 	if (!p)
 		return false;
 	g->rules = p->rules;
+	g->rules.recovery_max_ms = policy_recovery_max_ms(p, a);
 	g->connect_timeout_ns = p->connect_timeout_ns;
 	g->reject_errno = p->reject_errno;
 	g->has_circuit = false;

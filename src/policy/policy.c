@@ -157,3 +157,18 @@ int policy_reload(struct text *errors)
 		config_free(c);
 	return err;
 }
+
+static bool is_loopback(const struct addr *a)
+{
+	static const uint8_t v6[16] = {[15] = 1};
+	if (a->family != ADDR_INET)
+		return false;
+	return addr_is_v4(a) ? a->ip[12] == 127 : memcmp(a->ip, v6, sizeof v6) == 0;
+}
+
+uint32_t policy_recovery_max_ms(const struct policy *p, const struct addr *a)
+{
+	bool is_set = p->origin[KEY_RECOVERY_MAX].kind != ORIGIN_BUILTIN ||
+		      p->origin[KEY_RECOVERY_TIMEOUT].kind != ORIGIN_BUILTIN;
+	return !is_set && a && is_loopback(a) ? POLICY_LOCAL_WAIT_MS : p->rules.recovery_max_ms;
+}

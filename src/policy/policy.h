@@ -22,4 +22,11 @@ void policy_set_source(const struct config_source *source);
 void policy_set_finder(bool (*find)(char *path, size_t cap, bool *is_optional));
 int policy_reload(struct text *errors);
 
+/* The longest wait of a circuit on this machine's own addresses (127.0.0.0/8, ::1) where nobody set recovery_max: a
+ * refused connect costs nothing there, and `until nc -z localhost PORT` must see a server that starts late soon after
+ * it is there. */
+#define POLICY_LOCAL_WAIT_MS 2000u
+/* recovery_max for a destination, in ms: the policy's, or the shorter one of loopback. */
+uint32_t policy_recovery_max_ms(const struct policy *p, const struct addr *a);
+
 #endif
