@@ -59,7 +59,13 @@ static int time_out(int fd)
 	return -1;
 }
 
-int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t deadline_ns, int64_t app_timeout_us)
+static bool is_same_life(const struct slot *s, uint64_t word)
+{
+	return slot_word(s) >> 32 == word >> 32;
+}
+
+int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t deadline_ns, int64_t app_timeout_us,
+	const struct slot *s, uint64_t word)
 {
 	int64_t now = clock_now_ns();
 	int64_t app_deadline_ns = app_timeout_us > 0 ? now + app_timeout_us * 1000 : INT64_MAX;
@@ -69,6 +75,12 @@ int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t d
 	bool is_first = true;
 	for (;;) {
 		int64_t left_us = (deadline_ns - now + 999) / 1000;
+		/* Closed by another thread while we waited: the number may be another's by now, and is touched no more
+		 * (C7). */
+		if (!is_first && !is_same_life(s, word)) {
+			errno = ETIMEDOUT;
+			return -1;
+		}
 		if (left_us <= 0) {
 			r = time_out(fd);
 			err = ETIMEDOUT;
@@ -96,7 +108,8 @@ int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t d
 	/* EISCONN on a further call: connected while we were between two. */
 	if (r < 0 && err == EISCONN && !is_first)
 		r = 0;
-	blocking_set_timeout(fd, app_timeout_us);
+	if (is_same_life(s, word))
+		blocking_set_timeout(fd, app_timeout_us);
 	errno = err;
 	return r;
 }

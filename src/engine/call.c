@@ -147,6 +147,9 @@ static void attempt_end(uint32_t index, enum end end, int64_t now_ns)
 {
 	struct call *c = &pool[index];
 	uint64_t word = atomic_load_explicit(&c->word, memory_order_acquire), next;
+	/* Patience runs from the end of an attempt: a first address may take its whole limit to fail. */
+	if (end == END_FAILURE || end == END_LOCAL)
+		atomic_store_explicit(&c->last_attempt_ns, now_ns, memory_order_relaxed);
 	bool settles, waits;
 	do {
 		uint32_t flying = FLYING(word) - 1;

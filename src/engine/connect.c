@@ -204,6 +204,9 @@ int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
 {
 	struct addr a;
 	if (!addr_from_sockaddr(&a, to, len)) {
+		struct slot *pending = slot_watched(fd);
+		if (pending)
+			outcome_is_pending(pending, fd); /* connected meanwhile is no hang-up */
 		int r = real.connect(fd, to, len);
 		if (r == 0 && len >= sizeof to->sa_family && to->sa_family == AF_UNSPEC)
 			lifetime_cancelled(fd);
@@ -230,7 +233,8 @@ int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
 		r = real.connect(fd, to, len);
 	} else {
 		atomic_fetch_or_explicit(&s->traits, TRAIT_BOUNDED, memory_order_relaxed);
-		r = blocking_connect(fd, to, len, at.begun_ns + at.limit_ns, atomic_load(&s->send_timeout_us));
+		r = blocking_connect(
+			fd, to, len, at.begun_ns + at.limit_ns, atomic_load(&s->send_timeout_us), s, at.word);
 		atomic_fetch_and_explicit(&s->traits, ~(uint32_t)TRAIT_BOUNDED, memory_order_relaxed);
 	}
 	int err = r < 0 ? errno : 0;

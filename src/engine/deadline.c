@@ -245,6 +245,7 @@ void deadline_forked(void)
 	 * who arm again. */
 	for (int fd = 0; fd <= slot_highest(); fd++)
 		atomic_store(&slot_at(fd)->is_listed, 0);
+	atomic_store(&is_deserted, false);
 	atomic_store(&pushed, 0);
 	atomic_store(&kept, 0);
 	blank = spare = -1; /* ownfd_drop_all has closed them */

@@ -75,6 +75,7 @@ static void cache_put(const struct addr *a, const struct guard *g, uint32_t gene
 	if ((seq & 1) || !atomic_compare_exchange_strong_explicit(
 				 &e->seq, &seq, seq + 1, memory_order_acquire, memory_order_relaxed))
 		return;
+	atomic_thread_fence(memory_order_release); /* the odd sequence before what it announces */
 	e->generation = generation;
 	e->addr = *a;
 	e->made_ns = now_ns;

@@ -33,8 +33,9 @@ static void uncount(struct slot *s)
 	if (!(atomic_fetch_and(&s->traits, ~(uint32_t)TRAIT_COUNTED) & TRAIT_COUNTED))
 		return;
 	struct region *r = guest_region_now();
-	if (r && r->me >= 0 && atomic_load(&r->members[r->me].connections) > 0)
-		atomic_fetch_sub_explicit(&r->members[r->me].connections, 1, memory_order_relaxed);
+	int32_t me = r ? __atomic_load_n(&r->me, __ATOMIC_RELAXED) : -1; /* may leave meanwhile */
+	if (me >= 0 && atomic_load(&r->members[me].connections) > 0)
+		atomic_fetch_sub_explicit(&r->members[me].connections, 1, memory_order_relaxed);
 }
 
 void lifetime_closing(int fd)

@@ -45,11 +45,23 @@ void outcome_succeeded(struct slot *s, uint64_t word, int64_t now_ns)
 	if (call == CALL_NONE)
 		return;
 	struct region *r = guest_region_now();
-	if (r && r->me >= 0) {
+	int32_t me = r ? __atomic_load_n(&r->me, __ATOMIC_RELAXED) : -1; /* may leave meanwhile */
+	if (me >= 0) {
 		atomic_fetch_or(&s->traits, TRAIT_COUNTED);
-		atomic_fetch_add_explicit(&r->members[r->me].connections, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&r->members[me].connections, 1, memory_order_relaxed);
 	}
 	call_attempt_succeeded(call, now_ns);
+}
+
+bool outcome_is_pending(struct slot *s, int fd)
+{
+	uint64_t word = slot_word(s);
+	if (slot_state_of(word) != SLOT_CONNECTING)
+		return false;
+	if (!outcome_is_connected(fd))
+		return true;
+	outcome_succeeded(s, word, clock_now_ns());
+	return false;
 }
 
 void outcome_forget(struct slot *s, uint64_t word, int64_t now_ns)

@@ -32,6 +32,8 @@ bool outcome_was_ended_elsewhere(const struct slot *s, int err, int64_t now_ns);
 void outcome_expired_elsewhere(struct slot *s, uint64_t word, int64_t now_ns);
 /* The change itself: the call to tell (index), or CALL_NONE when there is nothing to tell. */
 uint32_t outcome_finish(struct slot *s, uint64_t word, enum slot_state to);
+/* Is it still under way? One that has been connected meanwhile is told so. One system call. */
+bool outcome_is_pending(struct slot *s, int fd);
 /* At each hook of a pending connect: its limit must be in force in this process, whatever became of the call that began
  * it. */
 void outcome_keep(struct slot *s, int fd);

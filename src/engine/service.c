@@ -5,6 +5,7 @@
  */
 #include "engine/service.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -87,8 +88,28 @@ static void join(struct worker *w)
 	pthread_setcancelstate(old, &old);
 }
 
-/* True when it runs. */
-static bool start(struct worker *w)
+/* Around what a signal handler of the app's, forking or connecting, must not interrupt on this thread. Leaves errno
+ * alone. */
+struct quiet {
+	sigset_t mask;
+	int err;
+};
+
+static void quiet_begin(struct quiet *q)
+{
+	sigset_t all;
+	q->err = errno;
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &q->mask);
+}
+
+static void quiet_end(const struct quiet *q)
+{
+	pthread_sigmask(SIG_SETMASK, &q->mask, NULL);
+	errno = q->err;
+}
+
+static bool start_quietly(struct worker *w)
 {
 	uint32_t seen = atomic_load(&w->state);
 	if (seen == RUNS)
@@ -107,14 +128,10 @@ static bool start(struct worker *w)
 		join(w);
 	if (w == &timer)
 		deadline_reserve();
-	sigset_t all, old;
-	sigfillset(&all);
 	atomic_store(&w->stop, 0);
-	pthread_sigmask(SIG_BLOCK, &all, &old);
 	/* RUNS before it is there, or its own DONE could come first. */
 	atomic_store(&w->state, RUNS);
 	int failed = pthread_create(&w->thread, NULL, body, w);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (failed) {
 		atomic_store(&w->not_before_ns, clock_now_ns() + NS_PER_S);
 		atomic_store(&w->state, NONE);
@@ -123,11 +140,26 @@ static bool start(struct worker *w)
 	return true;
 }
 
+/* True when it runs. The new thread inherits the mask: every signal blocked. */
+static bool start(struct worker *w)
+{
+	if (atomic_load(&w->state) == RUNS)
+		return true;
+	if (guest_is_restricted() || guest_is_leaving())
+		return false;
+	struct quiet q;
+	quiet_begin(&q);
+	bool runs = start_quietly(w);
+	quiet_end(&q);
+	return runs;
+}
+
 bool service_is_alone(void)
 {
 	struct stat st;
-	/* One link each for . and .., one a thread: our two at most and the leader's remains. */
-	if (sys_stat("/proc/self/task", &st) != 0 || st.st_nlink > 5)
+	/* One link each for . and .., the leader's remains, and our own threads. */
+	nlink_t ours = 3u + (atomic_load(&timer.state) == RUNS) + (atomic_load(&socket_server.state) == RUNS);
+	if (sys_stat("/proc/self/task", &st) != 0 || st.st_nlink > ours)
 		return false;
 	return identity_main_has_ended();
 }
@@ -163,8 +195,7 @@ void service_follow(struct region *r, int64_t now_ns)
 		atomic_store_explicit(&socket_server.not_before_ns, now_ns + NS_PER_S, memory_order_relaxed);
 }
 
-/* Returns whether it was running. */
-static bool stop(struct worker *w)
+static bool stop_quietly(struct worker *w)
 {
 	for (;;) {
 		uint32_t seen = atomic_load(&w->state);
@@ -180,6 +211,18 @@ static bool stop(struct worker *w)
 		atomic_store(&w->state, NONE);
 		return seen == RUNS;
 	}
+}
+
+/* Returns whether it was running. */
+static bool stop(struct worker *w)
+{
+	if (atomic_load(&w->state) == NONE)
+		return false;
+	struct quiet q;
+	quiet_begin(&q);
+	bool was_running = stop_quietly(w);
+	quiet_end(&q);
+	return was_running;
 }
 
 void service_pause(void)

@@ -64,7 +64,8 @@ static inline uint64_t slot_word(const struct slot *s)
 /* The slot of a descriptor, or null when it is beyond the table (or there is none). */
 static inline struct slot *slot_at(int fd)
 {
-	return (uint32_t)fd < slot_count ? &slot_table[fd] : (struct slot *)0;
+	/* Acquire: the count is published after the table. */
+	return (uint32_t)fd < __atomic_load_n(&slot_count, __ATOMIC_ACQUIRE) ? &slot_table[fd] : (struct slot *)0;
 }
 
 /* The slot when an I/O hook has something to do with it: a connect whose outcome is not known, or an expired one. */

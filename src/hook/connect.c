@@ -66,10 +66,11 @@ ALIAS(connect, __connect);
 
 EXPORT int shutdown(int fd, int how)
 {
+	/* On a pending connect SHUT_RDWR gives it up; whether it is pending must be seen before. */
+	struct slot *s = how == SHUT_RDWR ? slot_watched(fd) : NULL;
+	bool is_pending = s && guest_is_on() && outcome_is_pending(s, fd);
 	int r = real.shutdown(fd, how);
-	/* On a pending connect SHUT_RDWR gives it up; on anything else it says nothing to us. */
-	struct slot *s = slot_watched(fd);
-	if (s && r == 0 && how == SHUT_RDWR && guest_is_on() && slot_state_of(slot_word(s)) == SLOT_CONNECTING)
+	if (is_pending && r == 0)
 		lifetime_cancelled(fd);
 	return r;
 }
