@@ -106,6 +106,9 @@ static enum connect_begun begin(struct slot *s, const struct addr *a, struct att
 	atomic_store_explicit(&s->call, call + 1, memory_order_relaxed);
 	/* Before the system call: another thread's event loop may see the outcome first. */
 	if (slot_state_of(word) != SLOT_SOCKET || !slot_change(s, word, SLOT_CONNECTING, true)) {
+		/* Another thread connects the same descriptor: the slot is its, and must not lead to our call. */
+		uint32_t mine = call + 1;
+		atomic_compare_exchange_strong(&s->call, &mine, 0);
 		call_attempt_dropped(call, now);
 		return CONNECT_PASSES;
 	}

@@ -15,14 +15,18 @@
 static bool hand_over(struct slot *s, uint64_t word, int fd)
 {
 	uint64_t cookie = atomic_load(&s->cookie);
-	for (int other = 0; other <= slot_highest(); other++) {
+	for (int other = 0; cookie && other <= slot_highest(); other++) {
 		struct slot *o = slot_at(other);
 		if (other == fd || slot_state_of(slot_word(o)) != SLOT_CONNECTING ||
 			atomic_load(&o->cookie) != cookie || atomic_load(&o->call))
 			continue;
 		uint32_t call = outcome_finish(s, word, SLOT_FREE);
-		if (call != CALL_NONE)
-			atomic_store(&o->call, call + 1);
+		if (call == CALL_NONE)
+			return true;
+		atomic_store(&o->call, call + 1);
+		/* It may have ended between the look and the store: then nobody takes the call but us. */
+		if (slot_state_of(slot_word(o)) != SLOT_CONNECTING && atomic_exchange(&o->call, 0) == call + 1)
+			call_attempt_dropped(call, clock_now_ns());
 		return true;
 	}
 	return false;
