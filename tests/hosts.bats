@@ -35,6 +35,22 @@ hosted() { # CASE MODE-OF-THE-SERVER: bare, then under the shim
 	assert_line ok
 }
 
+@test "an unused connection shut down after a second is no hang-up: the circuit stays closed (A5)" {
+	export RESIL_SET='failure_threshold=1'
+	hosted unused answer
+	assert_equal "$(destination "127.0.0.1:$host_port" state)" closed
+	assert_equal "$(destination "127.0.0.1:$host_port" calls.success)" 2
+}
+
+@test "a limit holds when main has left and one thread goes on (C5 E5)" {
+	peer host 127.0.0.1 full
+	shim_part
+	export RESIL_SET='connect_timeout=1400ms'
+	run under "$bin/hosted" main_left "$host_port"
+	assert_success
+	assert_line ok
+}
+
 # --- an event-driven proxy (CN3) ---
 
 nginx_conf() { # NAME PORT ACTION

@@ -29,8 +29,8 @@ static int try_connect(int flags)
 	return error;
 }
 
-/* The main thread leaves, and no other is there: the process must end, though it had a pending connect and, after a second, a
- * socket of ours. */
+/* The main thread leaves, and no other is there: the process must end, though it had a pending connect and, after a
+ * second, a socket of ours. */
 static void case_alone(void)
 {
 	for (int i = 0; i < 2; i++) {
@@ -46,13 +46,15 @@ static void case_alone(void)
 /* A filter that kills on every system call but those that the program itself makes from here on. */
 static void filter_all_but_own(void)
 {
-	static const int allowed[] = {SYS_socket, SYS_connect, SYS_close, SYS_poll, SYS_write, SYS_exit_group, SYS_clock_gettime};
+	static const int allowed[] = {
+		SYS_socket, SYS_connect, SYS_close, SYS_poll, SYS_write, SYS_exit_group, SYS_clock_gettime};
 	enum { N = sizeof allowed / sizeof allowed[0] };
 	struct sock_filter code[N + 3];
 
 	code[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
 	for (int i = 0; i < N; i++)
-		code[i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)allowed[i], (unsigned char)(N - i), 0);
+		code[i + 1] = (struct sock_filter)BPF_JUMP(
+			BPF_JMP | BPF_JEQ | BPF_K, (unsigned)allowed[i], (unsigned char)(N - i), 0);
 	code[N + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
 	code[N + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
 	struct sock_fprog program = {.len = N + 3, .filter = code};
@@ -166,13 +168,56 @@ static void case_eintr(void)
 	puts("ok");
 }
 
-/* One with SA_RESTART does not, under a limit of 400 ms either, although the kernel's own restart is off where SO_SNDTIMEO is set. */
+/* One with SA_RESTART does not, under a limit of 400 ms either, although the kernel's own restart is off where
+ * SO_SNDTIMEO is set. */
 static void case_restart(void)
 {
 	int took;
 
 	must(interrupted(SA_RESTART, &took) == ETIMEDOUT && took >= 399);
 	puts("ok");
+}
+
+/* A pooled connection that was never used: connected, idle for a second, shut down. */
+static void case_unused(void)
+{
+	for (int i = 0; i < 2; i++) {
+		struct sockaddr_in to = local_address(port);
+		int fd = new_socket(SOCK_NONBLOCK), error;
+		socklen_t len = sizeof error;
+
+		must(connect(fd, (struct sockaddr *)&to, sizeof to) == 0 || errno == EINPROGRESS);
+		must(poll(&(struct pollfd){fd, POLLOUT, 0}, 1, 2000) == 1);
+		must(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0);
+		usleep(1100000);
+		must(shutdown(fd, SHUT_RDWR) == 0);
+		close(fd);
+	}
+	puts("ok");
+}
+
+/* main has left by pthread_exit, one thread of the program's goes on: its limit holds. */
+static void *wait_alone(void *unused)
+{
+	(void)unused;
+	usleep(300000);
+	int begin = now_ms(), fd = pending_connect(port), error = 0,
+	    n = poll(&(struct pollfd){fd, POLLOUT, 0}, 1, 5000);
+	socklen_t len = sizeof error;
+
+	must(n == 1 && now_ms() - begin >= 1399 && now_ms() - begin < 3000);
+	must(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == ETIMEDOUT);
+	puts("ok");
+	fflush(stdout);
+	_exit(0);
+}
+
+static void case_main_left(void)
+{
+	pthread_t thread;
+
+	must(pthread_create(&thread, NULL, wait_alone, NULL) == 0);
+	pthread_exit(NULL);
 }
 
 static const struct {
@@ -185,6 +230,8 @@ static const struct {
 	{"handler", case_handler},
 	{"eintr", case_eintr},
 	{"restart", case_restart},
+	{"unused", case_unused},
+	{"main_left", case_main_left},
 };
 
 int main(int argc, char **argv)
