@@ -316,3 +316,18 @@ print(seqs == sorted(set(seqs)), all(k in e for e in events for k in ("seq", "ti
 	run traced "$dir/trace" under "$bin/dial" -n 3 127.0.0.1 "$server_port"
 	assert_equal "$(connects_to "$server_port" "$dir/trace")" 0
 }
+
+@test "off reaches every group of the user, one whose name begins with a dot too" {
+	peer_now server refuse
+	export RESIL_GROUP=.hidden
+	run under "$bin/dial" -n 7 127.0.0.1 "$server_port"
+	assert_equal "$(destination "$name" state -g .hidden)" open
+	run resil status --json
+	assert_output --partial '"group":".hidden"'
+	run resil off
+	assert_success
+	run traced "$dir/trace" under "$bin/dial" -n 3 127.0.0.1 "$server_port"
+	assert_equal "$(connects_to "$server_port" "$dir/trace")" 3
+	run resil on
+	assert_success
+}

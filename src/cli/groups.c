@@ -187,7 +187,8 @@ static int open_dir(struct groups *g, const char *dir, const char *suffix, bool 
 		return -errno;
 	while ((e = readdir(d)) != NULL) {
 		char path[600];
-		if (e->d_name[0] == '.' || !ends_with(e->d_name, suffix))
+		/* A group may begin with a dot, like the program it is named after: only the suffix tells. */
+		if (!ends_with(e->d_name, suffix))
 			continue;
 		snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
 		int err = strlen(path) < 256 ? open_one(g, path, is_for_change) : -ENAMETOOLONG;
