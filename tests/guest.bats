@@ -73,8 +73,9 @@ instructions() { # [-f FUNCTION] COMMAND...
 			# The most between two marks, the first connect left out: it attaches, and starts the thread that holds limits. Only the app's
 			# own thread: the other one sleeps through all of this.
 			most=$(awk 'NR == 1 { app = $1 } $1 != app { next }
+				/resumed/ { next }
 				/getppid/ { if (++n % 2 == 0 && n > 2 && calls > most) most = calls; calls = 0; next }
-				!/exited|resumed/ { calls++ }
+				!/exited/ { calls++ }
 				END { print most + 0 }' "$dir/trace")
 			[ "$how" = bare ] && plain=$most
 		done

@@ -23,6 +23,17 @@ hosted() { # CASE MODE-OF-THE-SERVER: bare, then under the shim
 	assert_equal "$(destination "127.0.0.1:$host_port" state)" open
 }
 
+@test "a filter that was there before the first connect: no system call of ours, at exit neither (E14)" { hosted seccomp_first refuse; }
+
+@test "threads that fork at the same time, limits running: nothing hangs, every limit comes (E4 E5)" {
+	peer host 127.0.0.1 full
+	shim_part
+	export RESIL_SET='connect_timeout=50ms;breaker=observe'
+	run under "$bin/hosted" fork_race "$host_port"
+	assert_success
+	assert_line ok
+}
+
 @test "setuid() with our threads there returns (E13)" { hosted setuid refuse; }
 
 @test "connect in a signal handler that interrupts connect (E2)" { hosted handler refuse; }

@@ -57,6 +57,8 @@ static bool pool_make(void)
 {
 	if (__atomic_load_n(&pool, __ATOMIC_ACQUIRE))
 		return true;
+	if (guest_is_restricted())
+		return false;
 	struct rlimit space = {.rlim_cur = RLIM_INFINITY};
 	sys_getrlimit(RLIMIT_AS, &space);
 	uint32_t n = space.rlim_cur == RLIM_INFINITY ? POOL : POOL_TIGHT;

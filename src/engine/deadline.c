@@ -49,7 +49,12 @@ bool deadline_arm(int fd)
 			atomic_store(&s->next_armed, head);
 		while (!atomic_compare_exchange_weak(&pushed, &head, (uint32_t)fd + 1));
 	}
-	return at < atomic_load(&next_wake);
+	/* Whoever brings the waking time forward wakes; those behind it need not, even before the timer has looked. */
+	int64_t next = atomic_load(&next_wake);
+	while (at < next)
+		if (atomic_compare_exchange_weak(&next_wake, &next, at))
+			return true;
+	return false;
 }
 
 bool deadline_is_any(void)
@@ -220,9 +225,6 @@ void deadline_run(const _Atomic uint32_t *stop)
 		uint32_t seen = atomic_load(&wakes);
 		int64_t now = clock_now_ns();
 		int64_t next = sweep(now);
-		atomic_store(&next_wake, next);
-		if (atomic_load(&pushed))
-			continue; /* armed between the sweep and the store, by someone who saw the old waking time */
 		if (next != NEVER)
 			idle_since = now;
 		else if (now - idle_since >= IDLE_NS)
@@ -231,7 +233,11 @@ void deadline_run(const _Atomic uint32_t *stop)
 			atomic_store(&is_deserted, true);
 			break;
 		}
+		/* It wakes once a second anyway: what is armed for later than that needs to wake nobody. */
 		int64_t until = next == NEVER ? idle_since + IDLE_NS : next < now + SLICE_NS ? next : now + SLICE_NS;
+		atomic_store(&next_wake, until);
+		if (atomic_load(&pushed))
+			continue; /* armed between the sweep and the store, by someone who saw the old waking time */
 		struct timespec ts = {.tv_sec = until / NS_PER_S, .tv_nsec = until % NS_PER_S};
 		if (!atomic_load(stop))
 			sys_futex_wait(&wakes, seen, &ts);

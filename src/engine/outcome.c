@@ -153,6 +153,8 @@ void outcome_leave_pending(struct slot *s, int fd)
 	atomic_store(&s->cookie, cookie);
 	if (deadline_arm(fd))
 		service_wake_timer();
+	else
+		service_keep_timer();
 }
 
 void outcome_keep(struct slot *s, int fd)

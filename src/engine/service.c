@@ -1,7 +1,8 @@
 /* See service.h. Called by connects of any thread and by the fork handlers.
  *
- * A worker:   NONE --start--> RUNS --it returned--> DONE --join--> NONE      (CLAIMED while one thread starts or joins
- * it)
+ * A worker:   NONE --start--> RUNS --it returned--> DONE --join--> NONE
+ * CLAIMED while one thread starts or joins it; DONE only from RUNS, so that a claim has one owner: libc runs the fork
+ * handlers of several threads side by side.
  */
 #include "engine/service.h"
 
@@ -12,6 +13,7 @@
 #include <sys/prctl.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/oldlibc.h"
 #include "base/ownfd.h"
 #include "base/sys.h"
@@ -68,14 +70,20 @@ static void run_control(const _Atomic uint32_t *stop)
 static void *body(void *arg)
 {
 	struct worker *w = arg;
+	/* The starter has the state until it has stored our id: only then may anyone join us. stop: it has been claimed
+	 * again, to end us. */
+	while (atomic_load(&w->state) == CLAIMED && !atomic_load(&w->stop))
+		sched_yield();
 	sys_call6(SYS_prctl, PR_SET_NAME, (long)w->name, 0, 0, 0, 0);
 	for (;;) {
 		w->run(&w->stop);
-		atomic_store(&w->state, DONE);
+		/* Claimed meanwhile: whoever claimed it joins us, and the state is theirs. */
+		uint32_t seen = RUNS;
+		if (!atomic_compare_exchange_strong(&w->state, &seen, DONE))
+			return NULL;
 		/* Armed between its last look and DONE, by someone who saw it running: go on. */
-		uint32_t done = DONE;
-		if (w != &timer || atomic_load(&w->stop) || !deadline_is_any() ||
-			!atomic_compare_exchange_strong(&w->state, &done, RUNS))
+		seen = DONE;
+		if (w != &timer || !deadline_is_any() || !atomic_compare_exchange_strong(&w->state, &seen, RUNS))
 			return NULL;
 	}
 }
@@ -109,19 +117,21 @@ static void quiet_end(const struct quiet *q)
 	errno = q->err;
 }
 
-static bool start_quietly(struct worker *w)
+/* A try at it; *again: a pause that stood in the way has ended meanwhile, and nobody else will start it. */
+static bool try_start(struct worker *w, bool *again)
 {
 	uint32_t seen = atomic_load(&w->state);
+	*again = false;
 	if (seen == RUNS)
 		return true;
-	if (seen == CLAIMED || atomic_load(&pauses) || guest_is_restricted() || guest_is_leaving() ||
-		clock_now_ns() < atomic_load(&w->not_before_ns) ||
+	if (seen == CLAIMED || atomic_load(&pauses) || clock_now_ns() < atomic_load(&w->not_before_ns) ||
 		!atomic_compare_exchange_strong(&w->state, &seen, CLAIMED))
 		return false;
 	/* A pause counts itself, then looks at the states; we take the state, then look at the pauses: one of us sees
 	 * the other. */
 	if (atomic_load(&pauses)) {
 		atomic_store(&w->state, seen);
+		*again = atomic_load(&pauses) == 0;
 		return false;
 	}
 	if (seen == DONE)
@@ -129,22 +139,32 @@ static bool start_quietly(struct worker *w)
 	if (w == &timer)
 		deadline_reserve();
 	atomic_store(&w->stop, 0);
-	/* RUNS before it is there, or its own DONE could come first. */
-	atomic_store(&w->state, RUNS);
-	int failed = pthread_create(&w->thread, NULL, body, w);
-	if (failed) {
+	if (pthread_create(&w->thread, NULL, body, w) != 0) {
+		static bool said;
+		log_once(&said, "no thread is to be had: limits of pending connects and the socket are not in force");
 		atomic_store(&w->not_before_ns, clock_now_ns() + NS_PER_S);
 		atomic_store(&w->state, NONE);
 		return false;
 	}
+	atomic_store(&w->state, RUNS);
 	return true;
+}
+
+static bool start_quietly(struct worker *w)
+{
+	bool runs, again;
+	do
+		runs = try_start(w, &again);
+	while (again);
+	return runs;
 }
 
 /* True when it runs. The new thread inherits the mask: every signal blocked. */
 static bool start(struct worker *w)
 {
-	if (atomic_load(&w->state) == RUNS)
-		return true;
+	uint32_t state = atomic_load(&w->state);
+	if (state == RUNS || state == CLAIMED)
+		return state == RUNS;
 	if (guest_is_restricted() || guest_is_leaving())
 		return false;
 	struct quiet q;

@@ -31,6 +31,8 @@ static uint32_t wanted_slots(void)
 
 bool slot_table_map(void)
 {
+	if (guest_is_restricted())
+		return false;
 	for (uint32_t n = wanted_slots(); n >= FLOOR; n /= 2) {
 		size_t size = n * sizeof(struct slot);
 		void *at = sys_mmap(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

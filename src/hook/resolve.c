@@ -37,7 +37,8 @@ EXPORT int getaddrinfo(const char *restrict node, const char *restrict service, 
 	struct addrinfo **restrict res)
 {
 	int r = real.getaddrinfo(node, service, hints, res);
-	if (r == 0 && node && res && guest_is_on() && !(hints && hints->ai_flags & (AI_PASSIVE | AI_NUMERICHOST)))
+	if (r == 0 && node && res && guest_is_on() && !guest_is_restricted() &&
+		!(hints && hints->ai_flags & (AI_PASSIVE | AI_NUMERICHOST)))
 		learn_addrinfo(node, *res);
 	return r;
 }
@@ -46,7 +47,7 @@ static void learn_hostent(const char *name, const struct hostent *h)
 {
 	struct addr list[NAMES_ADDRESSES], a;
 	unsigned n = 0;
-	if (!h || !name || !guest_is_on())
+	if (!h || !name || !guest_is_on() || guest_is_restricted())
 		return;
 	int saved = errno;
 	for (char **p = h->h_addr_list; *p; p++) {

@@ -220,6 +220,50 @@ static void case_main_left(void)
 	pthread_exit(NULL);
 }
 
+/* Several threads fork at once, each with a limit running: libc runs their handlers side by side. */
+static void *fork_on(void *unused)
+{
+	(void)unused;
+	for (int i = 0; i < 40; i++) {
+		int begin = now_ms(), fd = pending_connect(port), status, error = 0;
+		socklen_t len = sizeof error;
+		pid_t child = fork();
+
+		must(child >= 0);
+		if (child == 0)
+			_exit(0);
+		must(waitpid(child, &status, 0) == child && status == 0);
+		must(poll(&(struct pollfd){fd, POLLOUT, 0}, 1, 3000) == 1 && now_ms() - begin >= 49);
+		must(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == ETIMEDOUT);
+		close(fd);
+	}
+	return NULL;
+}
+
+static void case_fork_race(void)
+{
+	pthread_t threads[8];
+
+	for (int i = 0; i < 8; i++)
+		must(pthread_create(&threads[i], NULL, fork_on, NULL) == 0);
+	for (int i = 0; i < 8; i++)
+		must(pthread_join(threads[i], NULL) == 0);
+	puts("ok");
+}
+
+/* The filter comes before the first connect, and main returns under it: nothing of ours may ask the system for
+ * anything. */
+static void case_seccomp_first(void)
+{
+	struct sockaddr_in to = local_address(port);
+
+	filter_all_but_own();
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	must(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == -1 && errno == ECONNREFUSED);
+	close(fd);
+	must(write(STDOUT_FILENO, "ok\n", 3) == 3);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -232,6 +276,8 @@ static const struct {
 	{"restart", case_restart},
 	{"unused", case_unused},
 	{"main_left", case_main_left},
+	{"fork_race", case_fork_race},
+	{"seccomp_first", case_seccomp_first},
 };
 
 int main(int argc, char **argv)
