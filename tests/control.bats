@@ -331,3 +331,30 @@ print(seqs == sorted(set(seqs)), all(k in e for e in events for k in ("seq", "ti
 	run resil on
 	assert_success
 }
+
+@test "on reaches processes that began, or went on, under a bypass of the whole user" {
+	peer_now server refuse
+	start early under "$bin/dial" -n 200 -i 100 127.0.0.1 "$server_port"
+	early_has_begun() { [ "$(destination "$name" calls.total -g dial 2>/dev/null || echo 0)" -gt 2 ]; }
+	wait_until early_has_begun
+	run resil off
+	assert_success
+	start late under env RESIL_GROUP=late "$bin/dial" -n 200 -i 100 127.0.0.1 "$server_port"
+	# Long enough for both to have looked for the marker, which they do once a second.
+	sleep 2.5
+	run resil on
+	assert_success
+	before=$(destination "$name" calls.total -g dial)
+	early_goes_on() { [ "$(destination "$name" calls.total -g dial)" -gt $((before + 2)) ]; }
+	wait_until early_goes_on
+	late_is_guarded() { [ "$(destination "$name" calls.total -g late 2>/dev/null || echo 0)" -gt 2 ]; }
+	wait_until late_is_guarded
+}
+
+@test "a command that was installed elsewhere finds the shim beside itself" {
+	run make -s -C "$root" BUILD="$build" install DESTDIR="$dir/staged" PREFIX=/opt/resil
+	assert_success
+	run bare "$dir/staged/opt/resil/bin/resil" run -- sh -c 'echo "$LD_PRELOAD"'
+	assert_success
+	assert_output "$dir/staged/opt/resil/lib/libresil.so"
+}

@@ -13,15 +13,25 @@
 
 /* ---- the shim ---- */
 
+/* Beside the command's folder `self` (its first n bytes): where make puts it, then where make install does, whatever
+ * the prefix. */
+static bool find_beside(char *to, size_t cap, const char *self, size_t n)
+{
+	if (snprintf(to, cap, "%.*s/" SHIM_NAME, (int)n, self) < (int)cap && access(to, R_OK) == 0)
+		return true;
+	const char *up = n > 0 ? memrchr(self, '/', n) : NULL;
+	return up && snprintf(to, cap, "%.*s/lib/" SHIM_NAME, (int)(up - self), self) < (int)cap &&
+	       access(to, R_OK) == 0;
+}
+
 bool shim_find(char *to, size_t cap)
 {
 	char self[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
 	if (n > 0) {
 		self[n] = '\0';
-		char *slash = strrchr(self, '/');
-		if (slash && snprintf(to, cap, "%.*s/" SHIM_NAME, (int)(slash - self), self) < (int)cap &&
-			access(to, R_OK) == 0)
+		const char *slash = strrchr(self, '/');
+		if (slash && find_beside(to, cap, self, (size_t)(slash - self)))
 			return true;
 	}
 	snprintf(to, cap, "%s/lib/" SHIM_NAME, RESIL_PREFIX);

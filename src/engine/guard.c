@@ -158,8 +158,13 @@ bool guard_find(const struct addr *a, int64_t now_ns, struct guard *g)
 	if (__builtin_expect(a->family == ADDR_UNIX, 0) && !is_named(a))
 		return false;
 	struct region *r = guest_region(now_ns);
-	if (!r || guest_is_bypassed(r))
+	if (!r)
 		return false;
+	if (guest_is_bypassed(r)) {
+		/* Nothing is admitted meanwhile, so only here it is seen that the bypass has ended. */
+		guest_look_again(now_ns);
+		return false;
+	}
 	guest_follow_reload(r);
 	struct name_ref ref;
 	struct name_key key = {0};
