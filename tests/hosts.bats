@@ -34,6 +34,8 @@ hosted() { # CASE MODE-OF-THE-SERVER: bare, then under the shim
 	assert_line ok
 }
 
+@test "a blocking connect leaves SO_SNDTIMEO, blocking and errno as they were, for ever in large numbers too (E1)" { hosted for_ever hang; }
+
 @test "setuid() with our threads there returns (E13)" { hosted setuid refuse; }
 
 @test "connect in a signal handler that interrupts connect (E2)" { hosted handler refuse; }

@@ -150,7 +150,7 @@ static __attribute__((noinline)) enum breaker_decision admit(struct region *r, u
 	token->is_admitted = true;
 	token->begun_ns = now_ns;
 	member_count_call(r, destination, 1);
-	return token->lease >= 0 ? BREAKER_PROBE : BREAKER_ADMIT;
+	return token->lease >= 0 || token->is_unleased ? BREAKER_PROBE : BREAKER_ADMIT;
 }
 
 /* A mode that was set `--for` a time, and it is over (B15). Any mode but auto may be. */
@@ -234,6 +234,7 @@ static __attribute__((noinline)) enum breaker_decision admit_slowly(struct regio
 		/* A slot taken for a generation that is not to be is no slot for this one. */
 		if (token->lease >= 0 && (a.decision != BREAKER_PROBE || token->generation != generation))
 			drop_lease(r, destination, token);
+		token->is_unleased = false;
 		if (a.decision == BREAKER_REJECT)
 			return reject(r, destination, word, rules, now_ns);
 		if (a.decision == BREAKER_ADMIT) {
@@ -245,7 +246,11 @@ static __attribute__((noinline)) enum breaker_decision admit_slowly(struct regio
 		}
 		if (token->lease < 0) {
 			int slot = take_lease(r, destination, rules, generation, now_ns, &token->lease_word);
-			if (slot < 0) {
+			/* Without a record (the table is full, a filter forbids to ask who we are) it could never
+			 * probe, and a circuit that only such processes use would stay open for ever. It probes without
+			 * a lease where nobody holds one; its verdict counts like any probe's. */
+			token->is_unleased = slot < 0 && r->me < 0 && lease_in_flight(r, destination) == 0;
+			if (slot < 0 && !token->is_unleased) {
 				/* Full, or the holder's expiry has moved the word: only the same word makes it a
 				 * rejection (B6). */
 				if (load_word(d) != word)
@@ -255,7 +260,7 @@ static __attribute__((noinline)) enum breaker_decision admit_slowly(struct regio
 				count(&d->would_reject);
 				return admit(r, destination, word, rules, now_ns, token);
 			}
-			token->lease = (int8_t)slot;
+			token->lease = (int8_t)(slot < 0 ? -1 : slot);
 			token->generation = generation;
 		}
 		if (a.next == word) {
@@ -400,11 +405,11 @@ void circuit_settle(struct region *r, struct circuit_token *token, const struct 
 	if (destination >= r->capacity || r->is_read_only)
 		return;
 	struct destination *d = &r->destinations[destination];
-	bool is_probe = token->lease >= 0;
+	bool is_leased = token->lease >= 0, is_probe = is_leased || token->is_unleased;
 	enum breaker_outcome news = outcome == BREAKER_FAILURE && !counts ? BREAKER_NEUTRAL : outcome;
 
 	member_count_call(r, destination, -1);
-	if (is_probe && !lease_is_held(r, destination, token->lease, token->lease_word)) {
+	if (is_leased && !lease_is_held(r, destination, token->lease, token->lease_word)) {
 		count(&d->stale); /* expired: judged already, and one call has one verdict (A1) */
 		return;
 	}

@@ -13,6 +13,7 @@ struct circuit_token {
 	uint16_t generation;
 	int8_t lease; /* slot, -1: no probe */
 	bool is_admitted;
+	bool is_unleased; /* a probe of a process that has no member record, and so can hold no lease */
 	uint64_t lease_word;
 	int64_t begun_ns;
 };

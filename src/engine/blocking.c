@@ -71,7 +71,7 @@ int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t d
 	int64_t app_deadline_ns = app_timeout_us > 0 ? now + app_timeout_us * 1000 : INT64_MAX;
 	if (app_deadline_ns <= deadline_ns)
 		return real.connect(fd, to, len);
-	int r, err;
+	int r, err, saved = errno;
 	bool is_first = true;
 	for (;;) {
 		int64_t left_us = (deadline_ns - now + 999) / 1000;
@@ -108,8 +108,9 @@ int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t d
 	/* EISCONN on a further call: connected while we were between two. */
 	if (r < 0 && err == EISCONN && !is_first)
 		r = 0;
+	/* What the app has set meanwhile stands. */
 	if (is_same_life(s, word))
-		blocking_set_timeout(fd, app_timeout_us);
-	errno = err;
+		blocking_set_timeout(fd, atomic_load(&s->send_timeout_us));
+	errno = r < 0 ? err : saved;
 	return r;
 }

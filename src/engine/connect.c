@@ -46,7 +46,7 @@ static bool adopt(struct slot *s, int fd, const struct addr *a)
 	socklen_t len = sizeof tv;
 	sys_getsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, &len);
 	slot_begin(fd, true, (is_unix ? TRAIT_UNIX : 0u) | (flags > 0 && flags & O_NONBLOCK ? TRAIT_NONBLOCKING : 0u));
-	atomic_store(&s->send_timeout_us, (int64_t)tv.tv_sec * 1000000 + tv.tv_usec);
+	atomic_store(&s->send_timeout_us, slot_timeout_us(&tv));
 	return true;
 }
 

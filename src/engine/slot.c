@@ -2,6 +2,7 @@
 #include "engine/slot.h"
 
 #include <sched.h>
+#include <sys/time.h>
 
 #include "base/sys.h"
 #include "engine/guest.h"
@@ -99,4 +100,12 @@ bool slot_is_same(const struct slot *s, int fd)
 {
 	uint64_t known = atomic_load_explicit(&s->cookie, memory_order_relaxed);
 	return known != 0 && slot_read_cookie(fd) == known;
+}
+
+int64_t slot_timeout_us(const struct timeval *tv)
+{
+	/* A century, and far from overflow in nanoseconds. */
+	if (tv->tv_sec < 0 || tv->tv_sec > 3000000000LL)
+		return 0;
+	return (int64_t)tv->tv_sec * 1000000 + tv->tv_usec;
 }

@@ -92,6 +92,9 @@ int slot_highest(void);
 /* A new life of the number as a socket with these traits, or untracked (is_socket false). The caller has settled what
  * was there. */
 void slot_begin(int fd, bool is_socket, uint32_t traits);
+struct timeval;
+/* SO_SNDTIMEO in microseconds; 0: for ever, which the kernel also takes very long and negative times for. */
+int64_t slot_timeout_us(const struct timeval *tv);
 /* Reads SO_COOKIE; 0 when it is no socket. One system call. */
 uint64_t slot_read_cookie(int fd);
 /* Is the socket at fd still the slot's? Reads the cookie. */

@@ -98,7 +98,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	if (level == SOL_SOCKET && name == SO_SNDTIMEO && len >= sizeof(struct timeval)) {
 		struct timeval tv;
 		memcpy(&tv, value, sizeof tv);
-		atomic_store(&s->send_timeout_us, (int64_t)tv.tv_sec * 1000000 + tv.tv_usec);
+		atomic_store(&s->send_timeout_us, slot_timeout_us(&tv));
 	} else if (level == IPPROTO_TCP && name == TCP_FASTOPEN_CONNECT && len >= sizeof(int)) {
 		int on;
 		memcpy(&on, value, sizeof on);

@@ -264,6 +264,37 @@ static void case_seccomp_first(void)
 	must(write(STDOUT_FILENO, "ok\n", 3) == 3);
 }
 
+/* "For ever" in numbers that overflow ours; a blocking connect leaves the option, errno and blocking as they were (E1).
+ */
+static void case_for_ever(void)
+{
+	struct timeval tv = {.tv_sec = (time_t)(~0UL >> 1)}, after;
+	struct sockaddr_in to = local_address(0);
+	socklen_t len = sizeof to;
+	int nobody = new_socket(0); /* listens, and never accepts: the kernel connects, nobody reads */
+
+	must(bind(nobody, (struct sockaddr *)&to, sizeof to) == 0 && listen(nobody, 4) == 0);
+	must(getsockname(nobody, (struct sockaddr *)&to, &len) == 0);
+	len = sizeof after;
+	int fd = new_socket(0);
+	char block[65536] = {0};
+
+	must(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv) == 0);
+	errno = ENOTTY;
+	must(connect(fd, (struct sockaddr *)&to, sizeof to) == 0 && errno == ENOTTY);
+	must(getsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &after, &len) == 0 && after.tv_sec == 0 && after.tv_usec == 0);
+	/* Nobody reads: it must block, not answer EAGAIN. */
+	struct sigaction sa = {.sa_handler = on_alarm};
+	must(sigaction(SIGALRM, &sa, NULL) == 0);
+	alarm(1);
+	ssize_t n;
+	while ((n = send(fd, block, sizeof block, 0)) > 0)
+		alarm(1);
+	/* A part may have gone before the signal; the next one blocks until another. */
+	must(n == -1 && errno == EINTR);
+	puts("ok");
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -277,6 +308,7 @@ static const struct {
 	{"unused", case_unused},
 	{"main_left", case_main_left},
 	{"fork_race", case_fork_race},
+	{"for_ever", case_for_ever},
 	{"seccomp_first", case_seccomp_first},
 };
 
