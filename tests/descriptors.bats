@@ -31,6 +31,7 @@ descriptors() {
 @test "after a dup both numbers lead to the same call, whichever is closed (C5)" { descriptors dup; }
 @test "after fork the limit holds for whichever waits (E4)" { descriptors fork; }
 @test "after fork, setsid, fork the limit holds in the daemon that is left (E4)" { descriptors daemon; }
+@test "dup2 onto every number that may be ours: each is the program's, and the limits hold (E6)" { descriptors wanted_numbers; }
 @test "after daemon() the limit holds in the child that is left (E4)" { descriptors libc_daemon; }
 @test "the timer works when no descriptor is left (E6)" { ulimit -n 64; descriptors emfile; }
 @test "the timer works when no descriptor is left and the program had lowered its limit itself (E6 E7)" { descriptors emfile_lowered; }

@@ -5,20 +5,14 @@
 #include <stddef.h>
 #include <string.h>
 
-/* clang-format off: a table */
-#define ERRNAMES(X)                                                                                                    \
-	X(EPERM)                                                                                                       \
-	X(ENOENT)                                                                                                      \
-	X(EINTR)                                                                                                       \
-	X(EIO)                                                                                                         \
-	X(EBADF)                                                                                                       \
-	X(EAGAIN)                                                                                                      \
-	X(ENOMEM) X(EACCES) X(EFAULT) X(EBUSY) X(EEXIST) X(ENODEV) X(ENOTDIR) X(EISDIR) X(EINVAL) X(ENFILE) X(EMFILE)  \
-		X(EFBIG) X(ENOSPC) X(EROFS) X(EPIPE) X(ENAMETOOLONG) X(ENOSYS) X(ELOOP) X(EPROTO) X(EDQUOT)            \
-			X(ENOTSOCK) X(EPROTOTYPE) X(ENOPROTOOPT) X(EPROTONOSUPPORT) X(EAFNOSUPPORT) X(EADDRINUSE)      \
-				X(EADDRNOTAVAIL) X(ENETDOWN) X(ENETUNREACH) X(ENETRESET) X(ECONNABORTED) X(ECONNRESET) \
-					X(ENOBUFS) X(EISCONN) X(ENOTCONN) X(ETIMEDOUT) X(ECONNREFUSED) X(EHOSTDOWN)    \
-						X(EHOSTUNREACH) X(EALREADY) X(EINPROGRESS)
+/* clang-format off */
+#define ERRNAMES(X) \
+	X(EPERM) X(ENOENT) X(EINTR) X(EIO) X(EBADF) X(EAGAIN) X(ENOMEM) X(EACCES) X(EFAULT) X(EBUSY) \
+	X(EEXIST) X(ENODEV) X(ENOTDIR) X(EISDIR) X(EINVAL) X(ENFILE) X(EMFILE) X(EFBIG) X(ENOSPC) X(EROFS) \
+	X(EPIPE) X(ENAMETOOLONG) X(ENOSYS) X(ELOOP) X(EPROTO) X(EDQUOT) X(ENOTSOCK) X(EPROTOTYPE) \
+	X(ENOPROTOOPT) X(EPROTONOSUPPORT) X(EAFNOSUPPORT) X(EADDRINUSE) X(EADDRNOTAVAIL) X(ENETDOWN) \
+	X(ENETUNREACH) X(ENETRESET) X(ECONNABORTED) X(ECONNRESET) X(ENOBUFS) X(EISCONN) X(ENOTCONN) \
+	X(ETIMEDOUT) X(ECONNREFUSED) X(EHOSTDOWN) X(EHOSTUNREACH) X(EALREADY) X(EINPROGRESS)
 /* clang-format on */
 
 static const struct {

@@ -61,7 +61,7 @@ static inline long sys_call6(long n, long a, long b, long c, long d, long e, lon
 #define SYS5(n, a, b, c, d, e) sys_call6(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
 #define SYS6(n, a, b, c, d, e, f) sys_call6(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 
-/* clang-format off: a table */
+/* clang-format off */
 /* files */
 static inline int sys_open(const char *path, int flags, mode_t mode)
 {
@@ -174,6 +174,12 @@ static inline int sys_accept4(int fd, int flags)
 static inline int sys_connect(int fd, const struct sockaddr *a, socklen_t n)
 {
 	return (int)SYS3(SYS_connect, fd, a, n);
+}
+/* Lets go of a connection or a pending connect: whoever waits is told an error, the peer gets a reset. */
+static inline int sys_disconnect(int fd)
+{
+	static const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
+	return sys_connect(fd, &nowhere, sizeof nowhere);
 }
 static inline int sys_shutdown(int fd, int how)
 {

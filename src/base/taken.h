@@ -11,7 +11,7 @@
  * Variadic ones are rows of fixed parameters: the calling conventions we know pass the same integer registers.
  */
 
-/* clang-format off: a table */
+/* clang-format off */
 /* connections */
 TAKEN_SYS(int, socket, (int domain, int type, int protocol), (domain, type, protocol), SYS_socket)
 TAKEN_SYS(int, connect, (int fd, const struct sockaddr *addr, socklen_t len), (fd, addr, len), SYS_connect)

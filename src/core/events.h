@@ -5,7 +5,7 @@
 #include "core/region.h"
 
 /* X(ENUMERATOR, "name") */
-/* clang-format off: a table */
+/* clang-format off */
 #define EVENT_TYPES(X)                                                                                                 \
 	X(TRANSITION, "transition")                                                                                    \
 	X(REJECTED, "rejected")                                                                                        \

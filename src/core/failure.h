@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 /* X(ENUMERATOR, "name", counts by default) */
-/* clang-format off: a table */
+/* clang-format off */
 #define FAILURE_KINDS(X)                                                                                               \
 	X(REFUSED, "refused", 1)                                                                                       \
 	X(UNREACHABLE, "unreachable", 1)                                                                               \

@@ -49,8 +49,7 @@ static bool every_handler_restarts(void)
 
 static int time_out(int fd)
 {
-	static const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
-	sys_connect(fd, &nowhere, sizeof nowhere);
+	sys_disconnect(fd);
 	/* It leaves ECONNRESET in the socket, which the next connect on it would be told. */
 	int told;
 	socklen_t len = sizeof told;
@@ -64,10 +63,10 @@ static bool is_same_life(const struct slot *s, uint64_t word)
 	return slot_word(s) >> 32 == word >> 32;
 }
 
-int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t deadline_ns, int64_t app_timeout_us,
-	const struct slot *s, uint64_t word)
+int blocking_connect(
+	int fd, const struct sockaddr *to, socklen_t len, int64_t deadline_ns, const struct slot *s, uint64_t word)
 {
-	int64_t now = clock_now_ns();
+	int64_t now = clock_now_ns(), app_timeout_us = atomic_load(&s->send_timeout_us);
 	int64_t app_deadline_ns = app_timeout_us > 0 ? now + app_timeout_us * 1000 : INT64_MAX;
 	if (app_deadline_ns <= deadline_ns)
 		return real.connect(fd, to, len);
@@ -86,7 +85,8 @@ int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t d
 			err = ETIMEDOUT;
 			break;
 		}
-		blocking_set_timeout(fd, left_us > FINE_US ? left_us / 8 * 7 : left_us);
+		int64_t piece_us = left_us > FINE_US ? left_us / 8 * 7 : left_us;
+		blocking_set_timeout(fd, piece_us);
 		r = real.connect(fd, to, len);
 		err = r < 0 ? errno : 0;
 		/* EINPROGRESS on the first, EALREADY on a further one: the piece is over. */
@@ -98,8 +98,7 @@ int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t d
 			is_over = true;
 		/* Back at once although it should block: it does not block (O_NONBLOCK set behind our back). The timer
 		 * takes it. */
-		if (is_over && err == EINPROGRESS &&
-			(now - then) / 1000 < (left_us > FINE_US ? left_us / 8 * 7 : left_us) / 2)
+		if (is_over && err == EINPROGRESS && (now - then) / 1000 < piece_us / 2)
 			break;
 		if (!is_over)
 			break;

@@ -48,11 +48,6 @@ static uint64_t word_make(uint32_t tag, uint32_t tried, uint32_t flying, bool fa
 	       (uint64_t)failed << 2 | (uint64_t)state;
 }
 
-static uintptr_t this_thread(void)
-{
-	return (uintptr_t)&guest_vfork_depth;
-}
-
 static bool pool_make(void)
 {
 	if (__atomic_load_n(&pool, __ATOMIC_ACQUIRE))
@@ -121,7 +116,7 @@ uint32_t call_begin(const struct guard *g, const struct circuit_token *token, in
 	c->destination = g->destination;
 	c->has_circuit = g->has_circuit;
 	c->is_group = g->is_group;
-	c->thread = this_thread();
+	c->thread = guest_thread();
 	atomic_store_explicit(&c->last_attempt_ns, now_ns, memory_order_relaxed);
 	atomic_fetch_add(&live, 1);
 	if (c->is_group)
@@ -298,7 +293,7 @@ uint32_t call_find_ride(const struct guard *g, int64_t now_ns)
 		if (!g->is_group || c->region != g->region || c->destination != g->destination || c->name != g->name ||
 			(TRIED(word) & g->bit) || FLYING(word) == FLYING_MAX)
 			continue;
-		bool is_mine = c->thread == this_thread();
+		bool is_mine = c->thread == guest_thread();
 		/* Attempts side by side are made by one thread (happy eyeballs); one after another may wander between
 		 * an event loop's threads. */
 		if (!is_mine && FLYING(word) > 0)

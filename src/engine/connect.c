@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <string.h>
-#include <sys/un.h>
 
 #include "base/addr.h"
 #include "base/clock.h"
@@ -14,7 +12,6 @@
 #include "core/circuit.h"
 #include "engine/blocking.h"
 #include "engine/call.h"
-#include "engine/deadline.h"
 #include "engine/guard.h"
 #include "engine/guest.h"
 #include "engine/lifetime.h"
@@ -160,7 +157,8 @@ static int connect_again(struct slot *s, uint64_t word, int fd, const struct soc
 		outcome_succeeded(s, word, now);
 	else if (err != EALREADY && err != EINPROGRESS && err != EINTR)
 		outcome_failed(s, word, err, to, len, now);
-	errno = err ? err : errno;
+	if (r < 0)
+		errno = err;
 	return r;
 }
 
@@ -173,11 +171,10 @@ static bool tell_expired(struct slot *s, int fd)
 		errno = ETIMEDOUT;
 		return true;
 	}
-	uint32_t keep = is_same ? atomic_load(&s->traits) & (TRAIT_NONBLOCKING | TRAIT_UNIX) : 0;
-	int64_t send_timeout = atomic_load(&s->send_timeout_us);
-	slot_begin(fd, is_same, keep);
 	if (is_same)
-		atomic_store(&s->send_timeout_us, send_timeout);
+		slot_begin_again(fd);
+	else
+		slot_begin(fd, false, 0);
 	return false;
 }
 
@@ -236,8 +233,7 @@ int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
 		r = real.connect(fd, to, len);
 	} else {
 		atomic_fetch_or_explicit(&s->traits, TRAIT_BOUNDED, memory_order_relaxed);
-		r = blocking_connect(
-			fd, to, len, at.begun_ns + at.limit_ns, atomic_load(&s->send_timeout_us), s, at.word);
+		r = blocking_connect(fd, to, len, at.begun_ns + at.limit_ns, s, at.word);
 		atomic_fetch_and_explicit(&s->traits, ~(uint32_t)TRAIT_BOUNDED, memory_order_relaxed);
 	}
 	int err = r < 0 ? errno : 0;
@@ -267,8 +263,8 @@ enum connect_begun connect_fastopen_begin(int fd, const struct sockaddr *to, soc
 		return begun;
 	if (begun == CONNECT_TRACKED) {
 		atomic_fetch_or(&s->traits, TRAIT_EARLY);
-		outcome_leave_pending(
-			s, fd); /* a blocking send waits for the handshake inside: only the timer can bound it */
+		/* A blocking send waits for the handshake inside: only the timer can bound it. */
+		outcome_leave_pending(s, fd);
 	}
 	errno = saved;
 	return begun;

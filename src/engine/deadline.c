@@ -89,11 +89,10 @@ static int reserve_now(void *unused)
 
 bool deadline_reserve(void)
 {
-	if (blank >= 0 && ownfd_is_intact(ownfd_follow(blank)) && spare >= 0 && ownfd_is_intact(ownfd_follow(spare))) {
-		blank = ownfd_follow(blank);
-		spare = ownfd_follow(spare);
+	blank = ownfd_follow(blank);
+	spare = ownfd_follow(spare);
+	if (blank >= 0 && ownfd_is_intact(blank) && spare >= 0 && ownfd_is_intact(spare))
 		return true;
-	}
 	ownfd_close(blank);
 	ownfd_close(spare);
 	blank = spare = -1;
@@ -105,8 +104,7 @@ bool deadline_reserve(void)
 
 static int end_socket(int dup)
 {
-	static const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
-	int r = sys_connect(dup, &nowhere, sizeof nowhere);
+	int r = sys_disconnect(dup);
 	/* Reported for some kernels while a thread waits in connect: then the lesser verb. */
 	return r == -EBUSY ? sys_shutdown(dup, SHUT_RDWR) : r;
 }

@@ -323,18 +323,13 @@ static void attach(int64_t now_ns)
 	atomic_store_explicit(&guest_current, r, memory_order_release);
 }
 
-static uintptr_t this_thread(void)
-{
-	return (uintptr_t)&guest_vfork_depth;
-}
-
 /* Runs one of the rare steps on one thread only. Others wait a moment for it; its own signal handlers do not. */
 static bool claim(int64_t now_ns)
 {
 	uintptr_t nobody = 0;
-	if (atomic_compare_exchange_strong(&attaching, &nobody, this_thread()))
+	if (atomic_compare_exchange_strong(&attaching, &nobody, guest_thread()))
 		return true;
-	if (nobody == this_thread())
+	if (nobody == guest_thread())
 		return false;
 	while (atomic_load(&attaching) && clock_now_ns() - now_ns < 20 * NS_PER_MS)
 		sched_yield();

@@ -78,10 +78,7 @@ void lifetime_cancelled(int fd)
 	if (call != CALL_NONE)
 		call_attempt_abandoned(call, begun, now);
 	uncount(s);
-	uint32_t keep = atomic_load(&s->traits) & (TRAIT_NONBLOCKING | TRAIT_UNIX);
-	int64_t send_timeout = atomic_load(&s->send_timeout_us);
-	slot_begin(fd, true, keep);
-	atomic_store(&s->send_timeout_us, send_timeout);
+	slot_begin_again(fd);
 	errno = saved;
 }
 
@@ -107,8 +104,8 @@ void lifetime_dupped(int from, int to)
 		atomic_fetch_or(&b->traits, TRAIT_TWIN);
 	}
 	slot_change(b, slot_word(b), slot_state_of(word), false);
-	if (slot_state_of(word) == SLOT_CONNECTING && atomic_load(&b->deadline_ns) && deadline_arm(to))
-		service_wake_timer();
+	if (slot_state_of(word) == SLOT_CONNECTING && atomic_load(&b->deadline_ns))
+		service_bound(to);
 }
 
 void lifetime_exiting(void)

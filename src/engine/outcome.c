@@ -9,7 +9,6 @@
 #include "base/sys.h"
 #include "engine/blocking.h"
 #include "engine/call.h"
-#include "engine/deadline.h"
 #include "engine/guest.h"
 #include "engine/service.h"
 
@@ -24,10 +23,15 @@ int outcome_tcp_state(int fd)
 	return sys_getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_state : TCP_CLOSE;
 }
 
+static bool is_connected(int tcp_state)
+{
+	return tcp_state != TCP_CLOSE && tcp_state != TCP_SYN_SENT && tcp_state != TCP_SYN_RECV &&
+	       tcp_state != TCP_LISTEN;
+}
+
 bool outcome_is_connected(int fd)
 {
-	int state = outcome_tcp_state(fd);
-	return state != TCP_CLOSE && state != TCP_SYN_SENT && state != TCP_SYN_RECV && state != TCP_LISTEN;
+	return is_connected(outcome_tcp_state(fd));
 }
 
 /* Wins the change out of CONNECTING; returns the call to tell (index), or CALL_NONE when there is nothing to tell or
@@ -85,8 +89,7 @@ static bool has_route(const struct sockaddr *to, socklen_t len)
 	return r != -ENETUNREACH;
 }
 
-/* Another holder of the socket (a fork's other side) had the same limit, and its timer was first: to us that is our
- * limit, not a reset. */
+/* Is it past the limit that it was armed with? */
 static bool has_passed(const struct slot *s, int64_t now_ns)
 {
 	int64_t at = atomic_load_explicit(&s->deadline_ns, memory_order_relaxed);
@@ -123,7 +126,7 @@ void outcome_failed(struct slot *s, uint64_t word, int err, const struct sockadd
 void outcome_hung_up(struct slot *s, uint64_t word, int fd, enum slot_state to, int64_t now_ns)
 {
 	int state = outcome_tcp_state(fd);
-	if (state != TCP_CLOSE && state != TCP_SYN_SENT && state != TCP_SYN_RECV && state != TCP_LISTEN) {
+	if (is_connected(state)) {
 		outcome_succeeded(s, word, now_ns);
 		return;
 	}
@@ -151,10 +154,7 @@ void outcome_leave_pending(struct slot *s, int fd)
 	if (!cookie)
 		return;
 	atomic_store(&s->cookie, cookie);
-	if (deadline_arm(fd))
-		service_wake_timer();
-	else
-		service_keep_timer();
+	service_bound(fd);
 }
 
 void outcome_keep(struct slot *s, int fd)
@@ -246,11 +246,12 @@ int outcome_so_error(struct slot *s, int fd, int err)
 {
 	outcome_keep(s, fd);
 	uint64_t word = slot_word(s);
-	if (slot_state_of(word) == SLOT_CONNECTING && has_passed(s, clock_now_ns())) {
+	int64_t now = clock_now_ns();
+	if (slot_state_of(word) == SLOT_CONNECTING && has_passed(s, now)) {
 		/* A fork's other side may have ended it, and may have read the error too: then the kernel has none left
 		 * for us. */
-		if (err ? outcome_was_ended_elsewhere(s, err, clock_now_ns()) : outcome_tcp_state(fd) == TCP_CLOSE)
-			outcome_expired_elsewhere(s, word, clock_now_ns());
+		if (err ? outcome_was_ended_elsewhere(s, err, now) : outcome_tcp_state(fd) == TCP_CLOSE)
+			outcome_expired_elsewhere(s, word, now);
 	}
 	word = slot_word(s);
 	if (slot_state_of(word) == SLOT_EXPIRED) {
@@ -260,13 +261,13 @@ int outcome_so_error(struct slot *s, int fd, int err)
 		return ETIMEDOUT;
 	}
 	if (err) {
-		outcome_failed(s, word, err, NULL, 0, clock_now_ns());
+		outcome_failed(s, word, err, NULL, 0, now);
 		return err;
 	}
 	/* No error may mean "not yet". The first input or output will tell; a probe holds others up, so it is worth a
 	 * system call now. */
 	uint32_t call = atomic_load(&s->call);
 	if (slot_state_of(word) == SLOT_CONNECTING && call && call_is_probe(call - 1) && outcome_is_connected(fd))
-		outcome_succeeded(s, word, clock_now_ns());
+		outcome_succeeded(s, word, now);
 	return 0;
 }

@@ -184,7 +184,8 @@ bool service_is_alone(void)
 	return identity_main_has_ended();
 }
 
-void service_wake_timer(void)
+/* Something was armed earlier than its next waking: wakes it, or starts it. */
+static void wake_timer(void)
 {
 	if (atomic_load(&timer.state) == RUNS)
 		deadline_wake();
@@ -196,6 +197,14 @@ void service_keep_timer(void)
 {
 	if (__builtin_expect(atomic_load_explicit(&timer.state, memory_order_relaxed) != RUNS, 0) && deadline_is_any())
 		start(&timer);
+}
+
+void service_bound(int fd)
+{
+	if (deadline_arm(fd))
+		wake_timer();
+	else
+		service_keep_timer();
 }
 
 void service_follow(struct region *r, int64_t now_ns)

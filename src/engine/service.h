@@ -18,8 +18,8 @@ struct service_control {
 };
 void service_set_control(const struct service_control *control);
 
-/* Something was armed earlier than the timer's next waking: wakes it, or starts it. */
-void service_wake_timer(void);
+/* Arms a pending connect (deadline_arm), with a timer there to serve it. */
+void service_bound(int fd);
 /* On a hook of a pending connect: its timer must be of this process. A fork's child starts it only here, or when it
  * becomes a daemon: most children exec at once. */
 void service_keep_timer(void);

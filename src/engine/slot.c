@@ -87,6 +87,15 @@ void slot_begin(int fd, bool is_socket, uint32_t traits)
 		seen = slot_word(s);
 }
 
+void slot_begin_again(int fd)
+{
+	struct slot *s = slot_at(fd);
+	uint32_t keep = atomic_load(&s->traits) & (TRAIT_NONBLOCKING | TRAIT_UNIX);
+	int64_t send_timeout = atomic_load(&s->send_timeout_us);
+	slot_begin(fd, true, keep);
+	atomic_store(&s->send_timeout_us, send_timeout);
+}
+
 uint64_t slot_read_cookie(int fd)
 {
 	uint64_t cookie = 0;

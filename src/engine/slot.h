@@ -95,6 +95,8 @@ void slot_begin(int fd, bool is_socket, uint32_t traits);
 struct timeval;
 /* SO_SNDTIMEO in microseconds; 0: for ever, which the kernel also takes very long and negative times for. */
 int64_t slot_timeout_us(const struct timeval *tv);
+/* A new life as the same socket: what it is and what the app has set on it stay, its connect is over. */
+void slot_begin_again(int fd);
 /* Reads SO_COOKIE; 0 when it is no socket. One system call. */
 uint64_t slot_read_cookie(int fd);
 /* Is the socket at fd still the slot's? Reads the cookie. */

@@ -8,7 +8,7 @@
  * X(ENUMERATOR, "name", type, field of struct policy, "default", minimum, maximum, "sentence")
  * Types: CHOICE (choices in value.c), DURATION (ns; minimum 0 means `off` is accepted, 0 itself never), DURATION_MS (a
  * uint32_t of ms), COUNT, FACTOR (hundredths: 2 -> 200), PERCENT, ERRNO (one of value.c's list). */
-/* clang-format off: a table */
+/* clang-format off */
 #define POLICY_KEYS(X)                                                                                                 \
 	X(BREAKER, "breaker", CHOICE, breaker, "on", 0, 0,                                                             \
 		"`on`, `off`, or `observe`: decides and counts, never rejects")                                        \
@@ -45,7 +45,7 @@ enum config_key {
 
 /* Settings of [resil]: X(ENUMERATOR, "name", type, "default", minimum, maximum, "sentence"). TEXT is read in assign.c.
  */
-/* clang-format off: a table */
+/* clang-format off */
 #define RESIL_SETTINGS(X)                                                                                              \
 	X(LOG, "log", TEXT, "off", 0, 0, "`off`, `stderr`, `syslog`, or a file's path; RESIL_LOG goes before it")      \
 	X(STATE, "state", CHOICE, "shared", 0, 0, "`shared` by all processes of the group, or `private` to each")      \

@@ -268,8 +268,8 @@ static void case_fork(void)
 	must(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* The classic daemon: fork, setsid, fork; its parents are gone when it waits. */
-static void case_daemon(void)
+/* A child that stays when its parents have gone; it says by a pipe that its limit held. */
+static void daemon_by(void (*leave)(void))
 {
 	int begin = now_ms(), fd = pending_connect(full), ends[2], status;
 	char byte;
@@ -278,32 +278,7 @@ static void case_daemon(void)
 	pid_t child = fork();
 	must(child >= 0);
 	if (child == 0) {
-		must(setsid() >= 0);
-		pid_t grandchild = fork();
-		if (grandchild == 0) {
-			must_time_out(fd, begin, limit);
-			_exit(write(ends[1], "x", 1) == 1 ? 0 : 1);
-		}
-		_exit(grandchild < 0);
-	}
-	must(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	close(fd);
-	close(ends[1]);
-	must(read(ends[0], &byte, 1) == 1 && byte == 'x');
-}
-
-/* libc's daemon(), whose fork and setsid pass no hook but its own. */
-static void case_libc_daemon(void)
-{
-	int begin = now_ms(), fd = pending_connect(full), ends[2], status;
-	char byte;
-
-	must(pipe(ends) == 0);
-	pid_t child = fork();
-	must(child >= 0);
-	if (child == 0) {
-		if (daemon(1, 1) != 0)
-			_exit(1);
+		leave();
 		must_time_out(fd, begin, limit);
 		_exit(write(ends[1], "x", 1) == 1 ? 0 : 1);
 	}
@@ -311,6 +286,57 @@ static void case_libc_daemon(void)
 	close(fd);
 	close(ends[1]);
 	must(read(ends[0], &byte, 1) == 1 && byte == 'x');
+}
+
+/* The classic way: fork, setsid, fork. */
+static void leave_by_hand(void)
+{
+	must(setsid() >= 0);
+	pid_t grandchild = fork();
+	must(grandchild >= 0);
+	if (grandchild > 0)
+		_exit(0);
+}
+
+/* libc's daemon(), whose fork and setsid pass no hook but its own. */
+static void leave_by_libc(void)
+{
+	must(daemon(1, 1) == 0);
+}
+
+static void case_daemon(void)
+{
+	daemon_by(leave_by_hand);
+}
+
+static void case_libc_daemon(void)
+{
+	daemon_by(leave_by_libc);
+}
+
+/* The program wants every number that could be one of ours for itself, between one limit and the next; twice, so that
+ * ours have moved when they are wanted again. */
+static void case_wanted_numbers(void)
+{
+	int file = open("/dev/zero", O_RDONLY);
+	char byte;
+
+	must(file >= 0);
+	for (int round = 0; round < 2; round++) {
+		int begin = now_ms(), fd = pending_connect(full);
+
+		must_time_out(fd, begin, limit);
+		close(fd);
+		int from = round ? 800 : 960, to = round ? 960 : 1024;
+		for (int n = from; n < to; n++)
+			must(dup2(file, n) == n);
+		begin = now_ms();
+		fd = pending_connect(full);
+		must_time_out(fd, begin, limit);
+		close(fd);
+		for (int n = from; n < to; n++)
+			must(read(n, &byte, 1) == 1 && byte == 0);
+	}
 }
 
 /* ---- no descriptor left (E6) ---- */
@@ -412,6 +438,7 @@ static const struct {
 	{"dup", case_dup},
 	{"fork", case_fork},
 	{"daemon", case_daemon},
+	{"wanted_numbers", case_wanted_numbers},
 	{"libc_daemon", case_libc_daemon},
 	{"emfile", case_emfile},
 	{"emfile_lowered", case_emfile_lowered},
