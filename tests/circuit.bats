@@ -473,3 +473,25 @@ print(len(waits), len(set(waits)) > 1, all(800 <= w <= 1200 for w in waits))' <<
 	run traced "$dir/trace" under nc -z 127.0.0.1 "$server_port"
 	assert_equal "$(connects_to "$server_port" "$dir/trace")" 1
 }
+
+@test "a thread cancelled in its connect is neutral, however long it had waited (A6)" {
+	peer full 127.0.0.1 full
+	run bare "$bin/cancel" "$full_port" 100
+	assert_output ok
+	shim_part
+	run under "$bin/cancel" "$full_port" 1100
+	assert_output ok
+	assert_equal "$(destination "127.0.0.1:$full_port" calls.neutral)" 1
+	assert_equal "$(destination "127.0.0.1:$full_port" calls.failure)" 0
+}
+
+@test "changes between two users, twenty times: one region for each, and each user's circuit opens (E15)" {
+	[ "$(id -u)" = 0 ] || skip "needs root"
+	unset RESIL_STATE_DIR
+	export RESIL_GROUP="identities-$$" RESIL_SET='breaker=observe'
+	peer refuser 127.0.0.1 refuse
+	shim_part
+	run under "$bin/identities" "$refuser_port" 20
+	rm -f /dev/shm/resil-0/"$RESIL_GROUP".* /dev/shm/resil-65534/"$RESIL_GROUP".*
+	assert_output 2
+}

@@ -24,6 +24,37 @@ descriptors() {
 @test "close_range with CLOSE_RANGE_CLOEXEC closes nothing: the limit goes on (CP2)" { descriptors close_range_cloexec; }
 @test "a child execs and closes everything; the parent's limit goes on (CP2 E4)" { descriptors exec; }
 @test "a vfork child connects, dups, closes and execs: the parent's table is untouched (CP3 E3)" { descriptors vfork; }
+@test "a child by clone(CLONE_VM|CLONE_VFORK) likewise (CP3 E3)" { descriptors clone; }
+@test "a dup2, dup3 or close_range that fails closes nothing: the limit goes on (E1 C5)" { descriptors failing; }
+@test "closed where no hook sees it, the number left alone: the timer forgets it (C7 E5)" { descriptors forgotten; }
+@test "a dup'ed connect, one number closed: the other's limit goes on, one verdict (A1 C5)" {
+	descriptors twin_closes
+	assert_equal "$(destination "127.0.0.1:$full_port" failures.connect_timeout)" 1
+	assert_equal "$(destination "127.0.0.1:$full_port" calls.total)" 1
+}
+@test "a dup'ed connect, its refusal read on the other number: it is told once (A1)" {
+	peer refuser 127.0.0.1 refuse
+	run bare "$bin/descriptors" twin_reads 1 "$refuser_port" 0
+	assert_output ok
+	shim_part
+	run under "$bin/descriptors" twin_reads 1 "$refuser_port" 0
+	assert_output ok
+	assert_equal "$(destination "127.0.0.1:$refuser_port" failures.refused)" 1
+	assert_equal "$(destination "127.0.0.1:$refuser_port" calls.total)" 1
+}
+@test "the timer opens no file while it waits: it would stand on the app's lowest number (E1 E6)" {
+	peer full 127.0.0.1 full
+	shim_part
+	export RESIL_SET='connect_timeout=2500ms'
+	run under strace -f -qq -o "$dir/trace" -e trace=openat,futex curl -sS -m 5 "http://127.0.0.1:$full_port/"
+	assert_failure
+	run grep -c 'FUTEX_WAIT_BITSET' "$dir/trace"
+	assert [ "$output" -gt 2 ] # it has been there
+	# The app's own thread, whose id is the process's, reads it once when it joins the group.
+	run awk 'match($0, /\/proc\/[0-9]+\/stat"/) && index($0, "/proc/" $1 "/") == 0' "$dir/trace"
+	assert_output ""
+}
+
 @test "closed by syscall(SYS_close), the number used again: the old limit hits nothing (CP4 C7 E12)" { descriptors reuse_after_syscall; }
 @test "closed by fclose, the number used again: the old limit hits nothing (CP4 C7)" { descriptors reuse_after_fclose; }
 @test "closed where no hook sees it, the number used again: the old limit hits nothing (CP4 C7)" { descriptors reuse_unseen; }

@@ -2,20 +2,24 @@
  *
  * A place is free (fd -1), or holds a number with the device and inode of what was adopted. Places are claimed by CAS
  * from FREE to BUSY, filled, and published by storing the number (release); readers load the number (acquire) first.
- * `moved` remembers where a number went when the app wanted it for itself, until its owner asks. */
+ * `was` remembers where a number went when the app wanted it for itself, until its owner asks. `use` is taken by CAS by
+ * who lends the number and by who moves it: the one waits for the other, so that neither puts a file on a number that
+ * is no longer ours. The lender is a thread of ours with all signals blocked, between two system calls. */
 #include "base/ownfd.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "base/sys.h"
 
 enum { FREE = -1, BUSY = -2 };
+enum { IDLE, LENT, MOVING };
 
 struct place {
 	_Atomic int fd;
 	_Atomic int was; /* the number before a move, FREE when the owner knows */
-	_Atomic bool is_lent;
+	_Atomic int use;
 	dev_t dev;
 	ino_t ino;
 };
@@ -119,16 +123,33 @@ int ownfd_with_room(int (*fn)(void *ctx), void *ctx)
 static bool is_intact(const struct place *p, int fd)
 {
 	struct stat st;
-	if (atomic_load_explicit(&p->is_lent, memory_order_relaxed))
+	if (atomic_load_explicit(&p->use, memory_order_relaxed) == LENT)
 		return true;
 	return sys_fstat(fd, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino;
 }
 
-void ownfd_lend(int fd, bool is_lent)
+int ownfd_lend(int fd)
+{
+	int at = ownfd_follow(fd), idle = IDLE;
+	struct place *p = place_of(at);
+	if (!p)
+		return -EBADF;
+	if (!atomic_compare_exchange_strong(&p->use, &idle, LENT))
+		return -EAGAIN;
+	/* Moved in between, or closed behind our back: not by who comes from now on. */
+	struct stat st;
+	if (atomic_load(&p->fd) == at && sys_fstat(at, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino)
+		return at;
+	bool has_moved = atomic_load(&p->fd) != at;
+	atomic_store(&p->use, IDLE);
+	return has_moved ? -EAGAIN : -EBADF;
+}
+
+void ownfd_return(int fd)
 {
 	struct place *p = place_of(fd);
 	if (p)
-		atomic_store(&p->is_lent, is_lent);
+		atomic_store(&p->use, IDLE);
 }
 
 void ownfd_close(int fd)
@@ -139,6 +160,7 @@ void ownfd_close(int fd)
 	int at = atomic_load(&p->fd);
 	if (at >= 0 && is_intact(p, at))
 		sys_close(at);
+	atomic_store(&p->use, IDLE);
 	atomic_store(&p->was, FREE);
 	atomic_store_explicit(&p->fd, FREE, memory_order_release);
 	atomic_fetch_sub(&in_use, 1);
@@ -159,19 +181,38 @@ bool ownfd_is_intact(int fd)
 	return p && is_intact(p, fd);
 }
 
+/* Waits for the place; a second at most (a stopped or starved lender). */
+static bool claim(struct place *p)
+{
+	for (int i = 0; i < 2000; i++) {
+		int idle = IDLE;
+		if (atomic_compare_exchange_strong(&p->use, &idle, MOVING))
+			return true;
+		if (i < 1000) {
+			sched_yield();
+		} else {
+			struct timespec ms = {.tv_nsec = 1000000};
+			SYS2(SYS_nanosleep, &ms, NULL);
+		}
+	}
+	return false;
+}
+
 int ownfd_move(int fd)
 {
 	struct place *p = place_of(fd);
 	if (!p)
 		return -ENOENT;
-	int to = raise_number(fd);
-	if (to < 0)
-		return to;
-	widen(to);
-	int original = atomic_load(&p->was);
-	if (original == FREE)
-		atomic_store(&p->was, fd);
-	atomic_store_explicit(&p->fd, to, memory_order_release);
+	if (!claim(p))
+		return -EAGAIN;
+	int to = -ENOENT; /* moved by another thread while we waited */
+	if (atomic_load(&p->fd) == fd && (to = raise_number(fd)) >= 0) {
+		widen(to);
+		if (atomic_load(&p->was) == FREE)
+			atomic_store(&p->was, fd);
+		atomic_store_explicit(&p->fd, to, memory_order_release);
+	}
+	atomic_store(&p->use, IDLE);
 	return to;
 }
 
@@ -195,7 +236,7 @@ void ownfd_drop_all(void)
 		if (at >= 0 && is_intact(&places[i], at))
 			sys_close(at);
 		atomic_store(&places[i].was, FREE);
-		atomic_store(&places[i].is_lent, false);
+		atomic_store(&places[i].use, IDLE);
 		atomic_store(&places[i].fd, FREE);
 	}
 	atomic_store(&in_use, 0);

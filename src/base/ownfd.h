@@ -22,14 +22,16 @@ void ownfd_close(int fd);
 bool ownfd_owns(int fd);
 /* Is it still the very file that was adopted? One system call (fstat: device and inode). */
 bool ownfd_is_intact(int fd);
-/* Something else wants our number (dup2 onto it): moves ours away; returns the new number or -errno. The owner finds it
- * by ownfd_follow(). */
+/* Something else wants our number (dup2 onto it): moves ours away; returns the new number or -errno, -ENOENT when it is
+ * none of ours (any more). Waits while it is lent. The owner finds it by ownfd_follow(). */
 int ownfd_move(int fd);
 /* The number that `fd` has been moved to (told once: the owner keeps it), or fd itself. */
 int ownfd_follow(int fd);
-/* For a moment something else stands on our number (the timer's dup of the app's socket): it counts as ours whatever it
- * is. */
-void ownfd_lend(int fd, bool is_lent);
+/* For a moment something else is to stand on our number (the timer's dup of the app's socket): it counts as ours
+ * whatever it is, and nobody moves it. Follows a move first; returns the number, or -errno: it is not intact, or is
+ * being moved now. Every ownfd_lend that gave a number is ended by an ownfd_return of it, soon: others wait. */
+int ownfd_lend(int fd);
+void ownfd_return(int fd);
 /* In a fork's child: closes them all, forgets them. */
 void ownfd_drop_all(void);
 /* Calls back with each number in ascending order (for close_range around them). */

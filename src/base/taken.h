@@ -85,6 +85,9 @@ TAKEN_LIB(int, fexecve, (int fd, char *const argv[], char *const envp[]), (fd, a
 TAKEN_SYS(int, execveat, (int dir, const char *path, char *const argv[], char *const envp[], int flags),
 	(dir, path, argv, envp, flags), SYS_execveat)
 TAKEN_LIB(void, _exit, (int status), (status))
+TAKEN_LIB(int, clone,
+	(int (*fn)(void *), void *stack, int flags, void *arg, pid_t *parent_tid, void *tls, pid_t *child_tid),
+	(fn, stack, flags, arg, parent_tid, tls, child_tid))
 TAKEN_LIB(int, daemon, (int nochdir, int noclose), (nochdir, noclose))
 TAKEN_SYS(pid_t, setsid, (void), (0L), SYS_setsid)
 TAKEN_LIB(int, unshare, (int flags), (flags))

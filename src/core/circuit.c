@@ -200,7 +200,7 @@ static int take_lease(struct region *r, uint32_t destination, const struct break
 	int slot = lease_take(r, destination, rules->half_open_max_calls, generation, now_ns, lease);
 	struct expiry expiry = {rules, now_ns};
 
-	if (slot >= 0 || r->me < 0 || r->is_quiet)
+	if (slot >= 0 || region_me(r) < 0 || r->is_quiet)
 		return slot;
 	/* Full: the only moment at which anybody asks whether the holders still live (B7). */
 	if (lease_collect(r, destination, rules->probe_timeout_ms, now_ns, probe_expired, &expiry) == 0)
@@ -249,7 +249,7 @@ static __attribute__((noinline)) enum breaker_decision admit_slowly(struct regio
 			/* Without a record (the table is full, a filter forbids to ask who we are) it could never
 			 * probe, and a circuit that only such processes use would stay open for ever. It probes without
 			 * a lease where nobody holds one; its verdict counts like any probe's. */
-			token->is_unleased = slot < 0 && r->me < 0 && lease_in_flight(r, destination) == 0;
+			token->is_unleased = slot < 0 && region_me(r) < 0 && lease_in_flight(r, destination) == 0;
 			if (slot < 0 && !token->is_unleased) {
 				/* Full, or the holder's expiry has moved the word: only the same word makes it a
 				 * rejection (B6). */
@@ -409,7 +409,8 @@ void circuit_settle(struct region *r, struct circuit_token *token, const struct 
 	enum breaker_outcome news = outcome == BREAKER_FAILURE && !counts ? BREAKER_NEUTRAL : outcome;
 
 	member_count_call(r, destination, -1);
-	if (is_leased && !lease_is_held(r, destination, token->lease, token->lease_word)) {
+	/* Renewed, not only looked at: nobody may take it for expired between here and the verdict. */
+	if (is_leased && !lease_renew(r, destination, token->lease, &token->lease_word, now_ns)) {
 		count(&d->stale); /* expired: judged already, and one call has one verdict (A1) */
 		return;
 	}

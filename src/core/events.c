@@ -41,9 +41,10 @@ uint64_t events_add(struct region *r, struct event *e)
 		return 0;
 	e->wall_ns = clock_wall_ns();
 	e->unused = 0;
-	if (r->me >= 0 && r->me < REGION_MEMBERS) {
+	int32_t me = region_me(r);
+	if (me >= 0) {
 		e->pid = (uint32_t)member_pid(r->my_id);
-		shared_get_text(e->exe, r->members[r->me].exe, sizeof e->exe);
+		shared_get_text(e->exe, r->members[me].exe, sizeof e->exe);
 	} else {
 		e->pid = (uint32_t)sys_getpid();
 		memset(e->exe, 0, sizeof e->exe);

@@ -176,7 +176,13 @@ static bool read_stat(pid_t pid, char *line, size_t cap)
 
 bool identity_main_has_ended(void)
 {
-	char line[1024];
+	char line[1024], link[64];
+	struct text t = TEXT_ON(link);
+	text_fmt(&t, "/proc/self/task/%d/exe", (int)sys_getpid());
+	/* Asked once a second: a thread that has ended has no memory, and so no executable (measured). Only then is the
+	 * file worth a descriptor, which stands for a moment on a number that the app may be about to be given. */
+	if (sys_readlink(link, line, sizeof line) != -ENOENT)
+		return false;
 	const char *letter = read_stat(sys_getpid(), line, sizeof line) ? stat_field(line, 3) : NULL;
 
 	return letter && *letter == 'Z';

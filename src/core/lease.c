@@ -38,11 +38,11 @@ static uint32_t slots_of(uint32_t max)
 }
 
 /* The lease of this member that has what `like` has, from now on. */
-static uint64_t owned_by(const struct region *r, uint64_t like, int64_t now_ns)
+static uint64_t owned_by(const struct region *r, int32_t me, uint64_t like, int64_t now_ns)
 {
 	return TAKEN | (like & ((uint64_t)GENERATION_MASK << GENERATION_SHIFT)) |
 	       (uint64_t)(tick_of(now_ns) & SINCE_MASK) << SINCE_SHIFT | (r->my_id & REUSE_MASK) << REUSE_SHIFT |
-	       (uint64_t)(uint32_t)r->me << MEMBER_SHIFT;
+	       (uint64_t)(uint32_t)me << MEMBER_SHIFT;
 }
 
 static bool take_over(struct destination *d, uint32_t slot, uint64_t from, uint64_t to)
@@ -54,10 +54,11 @@ static bool take_over(struct destination *d, uint32_t slot, uint64_t from, uint6
 int lease_take(
 	struct region *r, uint32_t destination, uint32_t max, uint16_t generation, int64_t now_ns, uint64_t *word)
 {
-	if (destination >= r->capacity || r->me < 0)
+	int32_t me = region_me(r);
+	if (destination >= r->capacity || me < 0)
 		return -EAGAIN;
 	struct destination *d = &r->destinations[destination];
-	uint64_t mine = owned_by(r, (uint64_t)(generation & GENERATION_MASK) << GENERATION_SHIFT, now_ns);
+	uint64_t mine = owned_by(r, me, (uint64_t)(generation & GENERATION_MASK) << GENERATION_SHIFT, now_ns);
 	uint32_t slots = slots_of(max ? max : 1);
 	for (uint32_t i = 0; i < slots; i++) {
 		uint64_t seen = atomic_load_explicit(&d->lease[i], memory_order_relaxed);
@@ -84,13 +85,6 @@ static _Atomic uint64_t *slot_at(const struct region *r, uint32_t destination, i
 	return &r->destinations[destination].lease[slot];
 }
 
-bool lease_is_held(const struct region *r, uint32_t destination, int slot, uint64_t word)
-{
-	_Atomic uint64_t *at = slot_at(r, destination, slot);
-
-	return at && is_same(atomic_load_explicit(at, memory_order_acquire), word);
-}
-
 bool lease_release(struct region *r, uint32_t destination, int slot, uint64_t word)
 {
 	_Atomic uint64_t *at = slot_at(r, destination, slot);
@@ -101,6 +95,24 @@ bool lease_release(struct region *r, uint32_t destination, int slot, uint64_t wo
 	while (is_same(seen, word))
 		if (atomic_compare_exchange_weak_explicit(at, &seen, 0, memory_order_acq_rel, memory_order_relaxed))
 			return true;
+	return false;
+}
+
+bool lease_renew(struct region *r, uint32_t destination, int slot, uint64_t *word, int64_t now_ns)
+{
+	_Atomic uint64_t *at = slot_at(r, destination, slot);
+
+	if (!at)
+		return false;
+	uint64_t fresh = (*word & ~PENDING_MASK & ~((uint64_t)SINCE_MASK << SINCE_SHIFT)) |
+			 (uint64_t)(tick_of(now_ns) & SINCE_MASK) << SINCE_SHIFT;
+	uint64_t seen = atomic_load_explicit(at, memory_order_relaxed);
+	while (is_same(seen, *word))
+		if (atomic_compare_exchange_weak_explicit(
+			    at, &seen, fresh, memory_order_acq_rel, memory_order_relaxed)) {
+			*word = fresh;
+			return true;
+		}
 	return false;
 }
 
@@ -160,6 +172,7 @@ int lease_collect(struct region *r, uint32_t destination, uint32_t probe_timeout
 		    &d->holders_checked_ms, &checked, now_ms, memory_order_relaxed, memory_order_relaxed))
 		return 0;
 	int freed = 0;
+	int32_t me = region_me(r);
 	for (uint32_t i = 0; i < BREAKER_PROBES_MAX; i++) {
 		uint64_t lease = atomic_load_explicit(&d->lease[i], memory_order_acquire);
 		if (!(lease & TAKEN))
@@ -168,11 +181,11 @@ int lease_collect(struct region *r, uint32_t destination, uint32_t probe_timeout
 			if (!take_over(d, i, lease, 0))
 				continue;
 			atomic_fetch_add_explicit(&d->probe_results[PROBE_OWNER_DIED], 1, memory_order_relaxed);
-		} else if (r->me >= 0 && is_expired(lease, probe_timeout_ms, tick_of(now_ns))) {
+		} else if (me >= 0 && is_expired(lease, probe_timeout_ms, tick_of(now_ns))) {
 			/* Taken over first, freed last: the verdict must go before the slot, or the next holder would
 			 * begin under it (B5), and must not be given twice. Killed in between, we are a dead holder
 			 * like any other. */
-			uint64_t ours = owned_by(r, lease, now_ns);
+			uint64_t ours = owned_by(r, me, lease, now_ns);
 			if (!take_over(d, i, lease, ours))
 				continue;
 			atomic_fetch_add_explicit(&d->probe_results[PROBE_EXPIRED], 1, memory_order_relaxed);

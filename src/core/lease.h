@@ -27,8 +27,8 @@ int lease_take(
 	struct region *r, uint32_t destination, uint32_t max, uint16_t generation, int64_t now_ns, uint64_t *word);
 /* Frees it if it is still ours (the word is unchanged but for the pending bit); false when it was taken over. */
 bool lease_release(struct region *r, uint32_t destination, int slot, uint64_t word);
-/* Is it still ours? */
-bool lease_is_held(const struct region *r, uint32_t destination, int slot, uint64_t word);
+/* Is it still ours? Then it is as if taken now, and *word says so: it cannot expire before it is released. */
+bool lease_renew(struct region *r, uint32_t destination, int slot, uint64_t *word, int64_t now_ns);
 /* Reads the clock (vDSO). */
 void lease_set_pending(struct region *r, uint32_t destination, int slot, uint64_t word, bool is_pending);
 /* Looks at every holder, at most once in 100 ms a destination: the dead are freed (owner_died), leases beyond

@@ -119,8 +119,9 @@ void member_reap(struct region *r, uint32_t index, uint64_t id)
 void member_leave(struct region *r)
 {
 	/* A fork's child that has not joined yet still carries its parent's record: not its to free. */
-	if (r->header && r->me >= 0 && r->me < REGION_MEMBERS && member_pid(r->my_id) == sys_getpid())
-		member_reap(r, (uint32_t)r->me, r->my_id);
+	int32_t me = region_me(r);
+	if (r->header && me >= 0 && member_pid(r->my_id) == sys_getpid())
+		member_reap(r, (uint32_t)me, r->my_id);
 	r->me = -1;
 	r->my_id = 0;
 }
@@ -140,9 +141,10 @@ void member_reap_dead(struct region *r)
  * counts the first ones only, and -1 never goes below 0. */
 void member_count_call(struct region *r, uint32_t destination, int by)
 {
-	if (r->me < 0 || r->me >= REGION_MEMBERS || destination >= r->capacity || destination >= 0xffff)
+	int32_t me = region_me(r);
+	if (me < 0 || destination >= r->capacity || destination >= 0xffff)
 		return;
-	struct member *m = &r->members[r->me];
+	struct member *m = &r->members[me];
 	for (int i = 0; i < MEMBER_USES; i++) {
 		uint32_t use = atomic_load_explicit(&m->use[i], memory_order_relaxed);
 		for (;;) {

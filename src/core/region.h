@@ -137,6 +137,13 @@ struct region {
 	char path[256];
 };
 
+/* This process's record, -1: none. Read once and used: another thread may leave meanwhile. */
+static inline int32_t region_me(const struct region *r)
+{
+	int32_t me = __atomic_load_n(&r->me, __ATOMIC_RELAXED);
+	return me < REGION_MEMBERS ? me : -1;
+}
+
 /* How a file comes and goes, so that all who attach meet in one:
  *   make     PATH.TID (O_EXCL) is allocated, filled and then link(2)ed to PATH: EEXIST means that another was faster,
  * and its file is opened. A maker killed before the link leaves PATH.TID, which the next maker with that thread id

@@ -30,8 +30,9 @@ struct call {
 
 static struct call *pool;
 static uint32_t pool_size;
-static _Atomic uint32_t high;	   /* records ever used */
-static _Atomic uint64_t free_list; /* tag 32 | index + 1 */
+static _Atomic uintptr_t pool_owner; /* the thread that makes it */
+static _Atomic uint32_t high;	     /* records ever used */
+static _Atomic uint64_t free_list;   /* tag 32 | index + 1 */
 static _Atomic uint32_t live;
 _Atomic uint32_t call_live_groups;
 
@@ -61,10 +62,14 @@ static bool pool_make(void)
 	void *at = sys_mmap(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (sys_is_error(at))
 		return false;
-	struct call *none = NULL;
-	__atomic_store_n(&pool_size, n, __ATOMIC_RELEASE); /* the same for every thread: the limit is the process's */
-	if (!__atomic_compare_exchange_n(&pool, &none, at, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+	/* The size goes with the mapping: another thread may have seen another limit. */
+	uintptr_t nobody = 0;
+	if (!atomic_compare_exchange_strong(&pool_owner, &nobody, guest_thread())) {
 		sys_munmap(at, size);
+		return __atomic_load_n(&pool, __ATOMIC_ACQUIRE) != NULL;
+	}
+	pool_size = n;
+	__atomic_store_n(&pool, at, __ATOMIC_RELEASE);
 	return true;
 }
 
@@ -155,13 +160,23 @@ static void attempt_end(uint32_t index, enum end end, int64_t now_ns)
 		settles = STATE(word) == LIVE &&
 			  (end == END_SUCCESS || (flying == 0 && (end == END_DROPPED || all_tried)));
 		waits = STATE(word) == LIVE && !settles && flying == 0;
-		/* A settled record stays referenced by this attempt until its circuit has heard. */
-		next = word_make(
-			TAG(word), TRIED(word), settles ? flying + 1 : flying, failed, settles ? SETTLED : STATE(word));
+		/* The record stays referenced by this attempt until its circuit has heard: a settled one is not freed,
+		 * one that waits is not boarded by another thread, nor declared. */
+		next = word_make(TAG(word), TRIED(word), settles || waits ? flying + 1 : flying, failed,
+			settles ? SETTLED : STATE(word));
 	} while (!atomic_compare_exchange_weak_explicit(
 		&c->word, &word, next, memory_order_acq_rel, memory_order_acquire));
-	if (waits && c->has_circuit)
-		circuit_set_pending(c->region, &c->token, true);
+	if (waits) {
+		if (c->has_circuit)
+			circuit_set_pending(c->region, &c->token, true);
+		word = atomic_fetch_sub_explicit(&c->word, 1 << 8, memory_order_acq_rel);
+		/* A signal handler of this thread's has boarded meanwhile: it is under way, or settled already. */
+		if (STATE(word) == SETTLED && FLYING(word) == 1)
+			pool_give(index);
+		else if (FLYING(word) > 1 && c->has_circuit)
+			circuit_set_pending(c->region, &c->token, false);
+		return;
+	}
 	if (settles) {
 		bool is_failure = end != END_DROPPED && HAS_FAILED(next);
 		settle(c,
@@ -337,6 +352,8 @@ void call_forked(void)
 	uint32_t n = atomic_load(&high);
 	for (uint32_t i = 0; i < n && i < pool_size; i++)
 		atomic_store(&pool[i].word, word_make(TAG(atomic_load(&pool[i].word)) + 1, 0, 0, false, FREE));
+	if (!pool)
+		atomic_store(&pool_owner, 0); /* its maker is not here */
 	atomic_store(&high, 0);
 	atomic_store(&free_list, 0);
 	atomic_store(&live, 0);

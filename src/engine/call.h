@@ -20,7 +20,7 @@
 #include "core/circuit.h"
 #include "engine/guard.h"
 
-#define CALL_NONE UINT32_MAX
+#define CALL_NONE UINT32_MAX /* SLOT_NO_CALL */
 /* A call waits so long for another address of its name before its failure is declared. */
 #define CALL_PATIENCE_NS 1000000000LL
 /* Hanging up on a pending connect sooner is neutral, later a failure (A5). */

@@ -91,6 +91,12 @@ static enum connect_begun begin(struct slot *s, const struct addr *a, struct att
 		}
 	}
 	uint64_t word = slot_word(s);
+	if (slot_state_of(word) != SLOT_SOCKET || !slot_change(s, word, SLOT_STARTING, true)) {
+		/* Another thread connects the same descriptor: the slot is its. */
+		call_attempt_dropped(call, now);
+		return CONNECT_PASSES;
+	}
+	word = (word & ~0xffULL) + (1ULL << 32) + SLOT_STARTING;
 	uint32_t traits = atomic_load_explicit(&s->traits, memory_order_relaxed);
 	*at = (struct attempt){.slot = s,
 		.begun_ns = now,
@@ -100,16 +106,15 @@ static enum connect_begun begin(struct slot *s, const struct addr *a, struct att
 	atomic_store_explicit(&s->deadline_ns, at->limit_ns ? now + at->limit_ns : 0, memory_order_relaxed);
 	atomic_store_explicit(&s->cookie, 0, memory_order_relaxed);
 	atomic_fetch_and_explicit(&s->traits, ~(uint32_t)(TRAIT_TOLD | TRAIT_TWIN), memory_order_relaxed);
-	atomic_store_explicit(&s->call, call + 1, memory_order_relaxed);
+	slot_put_call(s, word, call);
 	/* Before the system call: another thread's event loop may see the outcome first. */
-	if (slot_state_of(word) != SLOT_SOCKET || !slot_change(s, word, SLOT_CONNECTING, true)) {
-		/* Another thread connects the same descriptor: the slot is its, and must not lead to our call. */
-		uint32_t mine = call + 1;
-		atomic_compare_exchange_strong(&s->call, &mine, 0);
+	if (!slot_change(s, word, SLOT_CONNECTING, false)) {
+		/* Closed meanwhile by another thread. */
+		slot_take_call(s, word);
 		call_attempt_dropped(call, now);
 		return CONNECT_PASSES;
 	}
-	at->word = (word & ~0xffULL) + (1ULL << 32) + SLOT_CONNECTING;
+	at->word = (word & ~0xffULL) + SLOT_CONNECTING;
 	guest_look_again(now);
 	service_follow(g.region, now);
 	return CONNECT_TRACKED;
@@ -119,9 +124,9 @@ static enum connect_begun begin(struct slot *s, const struct addr *a, struct att
 static void settle_first(const struct attempt *at, int fd, int r, int err, const struct sockaddr *to, socklen_t len)
 {
 	struct slot *s = at->slot;
-	uint32_t call = atomic_load_explicit(&s->call, memory_order_relaxed);
-	if (err == ETIMEDOUT && call && at->limit_ns && clock_now_ns() - at->begun_ns >= at->limit_ns)
-		call_tell_deadline(call - 1, at->limit_ns);
+	uint32_t call = err == ETIMEDOUT ? slot_peek_call(s, at->word) : CALL_NONE;
+	if (call != CALL_NONE && at->limit_ns && clock_now_ns() - at->begun_ns >= at->limit_ns)
+		call_tell_deadline(call, at->limit_ns);
 	if (r == 0) {
 		bool is_early = atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_EARLY;
 		if (!is_early || outcome_is_connected(fd))
@@ -130,7 +135,7 @@ static void settle_first(const struct attempt *at, int fd, int r, int err, const
 	}
 	switch (err) {
 	case EINPROGRESS:
-	case EINTR: outcome_leave_pending(s, fd); return;
+	case EINTR: outcome_leave_pending(s, at->word, fd); return;
 	case EISCONN:
 	case EALREADY:
 		outcome_forget(s, at->word, at->begun_ns); /* connected or connecting since before we looked */
@@ -264,7 +269,7 @@ enum connect_begun connect_fastopen_begin(int fd, const struct sockaddr *to, soc
 	if (begun == CONNECT_TRACKED) {
 		atomic_fetch_or(&s->traits, TRAIT_EARLY);
 		/* A blocking send waits for the handshake inside: only the timer can bound it. */
-		outcome_leave_pending(s, fd);
+		outcome_leave_pending(s, at.word, fd);
 	}
 	errno = saved;
 	return begun;

@@ -113,13 +113,14 @@ static int end_socket(int dup)
  */
 static void expire(struct slot *s, uint64_t word, int dup, int64_t now_ns)
 {
-	if (!slot_change(s, word, SLOT_EXPIRED, false))
+	uint32_t call;
+	int64_t limit_ns = atomic_load(&s->deadline_ns) - atomic_load(&s->begun_ns);
+	if (!outcome_finish_socket(s, word, SLOT_EXPIRED, &call))
 		return;
-	uint32_t call = atomic_exchange(&s->call, 0);
-	if (call) {
+	if (call != CALL_NONE) {
 		/* The verdict first: once the app is woken it may exit before we go on. */
-		call_tell_deadline(call - 1, atomic_load(&s->deadline_ns) - atomic_load(&s->begun_ns));
-		call_attempt_failed(call - 1, FAILURE_CONNECT_TIMEOUT, now_ns);
+		call_tell_deadline(call, limit_ns);
+		call_attempt_failed(call, FAILURE_CONNECT_TIMEOUT, now_ns);
 	}
 	end_socket(dup);
 }
@@ -142,11 +143,12 @@ static int put_on_spare(void *fd)
 	return sys_dup3(*(int *)fd, spare, O_CLOEXEC);
 }
 
-/* Puts a dup of fd on the reserved number. A limit lowered below that number forbids even that (EBADF, EMFILE). */
+/* Puts a dup of fd on the reserved number, which is lent. A limit lowered below that number forbids even that. */
 static int dup_to_spare(int fd)
 {
 	int r = put_on_spare(&fd);
-	return r == -EBADF || r == -EMFILE ? ownfd_with_room(put_on_spare, &fd) : r;
+	bool is_forbidden = r == -EMFILE || (r == -EBADF && sys_fcntl(fd, F_GETFD, 0) >= 0);
+	return is_forbidden ? ownfd_with_room(put_on_spare, &fd) : r;
 }
 
 /* False: it could not be looked at; try again later. */
@@ -154,20 +156,30 @@ static bool end_by_number(int fd, struct slot *s, uint64_t word, int64_t now_ns)
 {
 	if (!deadline_reserve())
 		return false;
-	atomic_store(&ending_fd, fd);
-	ownfd_lend(spare, true);
-	bool done = slot_word(s) != word;
-	if (!done && dup_to_spare(fd) >= 0) {
-		done = true;
-		if (slot_is_same(s, spare))
-			judge(s, word, spare, now_ns);
-		else
-			outcome_forget(s, word, now_ns); /* the number was closed behind our back */
-		/* The app may have wanted the number meanwhile: ours is elsewhere then. */
-		spare = ownfd_follow(spare);
-		dup_to_spare(blank);
+	/* From here to its return the number is ours whatever stands on it, and the app's dup2 onto it waits. */
+	int lent[2] = {ownfd_lend(blank), ownfd_lend(spare)};
+	if (lent[0] < 0 || lent[1] < 0) {
+		ownfd_return(lent[0]);
+		ownfd_return(lent[1]);
+		return false;
 	}
-	ownfd_lend(spare, false);
+	blank = lent[0];
+	spare = lent[1];
+	atomic_store(&ending_fd, fd);
+	atomic_thread_fence(memory_order_seq_cst); /* pairs with deadline_let_pass */
+	bool done = slot_word(s) != word;
+	if (!done) {
+		int r = dup_to_spare(fd);
+		if (r >= 0 && slot_is_same(s, spare))
+			judge(s, word, spare, now_ns);
+		else if (r >= 0 || r == -EBADF)
+			outcome_forget(s, word, now_ns); /* the number was closed behind our back */
+		done = r >= 0 || r == -EBADF;
+		if (r >= 0)
+			dup_to_spare(blank);
+	}
+	ownfd_return(spare);
+	ownfd_return(blank);
 	atomic_store(&ending_fd, -1);
 	return done;
 }
@@ -219,6 +231,7 @@ static int64_t sweep(int64_t now_ns)
 void deadline_run(const _Atomic uint32_t *stop)
 {
 	int64_t idle_since = clock_now_ns();
+	atomic_store(&is_deserted, false); /* somebody has started us */
 	while (!atomic_load(stop)) {
 		uint32_t seen = atomic_load(&wakes);
 		int64_t now = clock_now_ns();

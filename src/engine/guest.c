@@ -298,9 +298,33 @@ static int attach_into(struct region *r)
 	return 0;
 }
 
+/* The region that the identity of now leads to, where it is mapped already: a program that changes between two users
+ * has two. */
+static struct region *find_mapped(void)
+{
+	char file[160], path[sizeof regions[0].path];
+	struct text t = TEXT_ON(path);
+	if (me.state == STATE_PRIVATE || !me.has_state_dir || !identity_region_file(file, sizeof file, me.group, 0))
+		return NULL;
+	text_fmt(&t, "%s/%s", me.state_dir, file);
+	for (int i = 0; i < atomic_load(&attached_count); i++)
+		if (regions[i].is_shared && strcmp(regions[i].path, path) == 0 && region_is_current(&regions[i]))
+			return &regions[i];
+	return NULL;
+}
+
 static void attach(int64_t now_ns)
 {
 	int n = atomic_load(&attached_count);
+	struct region *mapped = find_mapped();
+	if (mapped) {
+		join(mapped, now_ns);
+		atomic_store(&guest_must_join, false);
+		look_for_off_markers();
+		atomic_store(&look_again_ns, now_ns + LOOK_AGAIN_NS);
+		atomic_store_explicit(&guest_current, mapped, memory_order_release);
+		return;
+	}
 	if (n >= REGIONS_MAX)
 		return; /* someone removes the file over and over: stay with the last one */
 	struct region *r = &regions[n];

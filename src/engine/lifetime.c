@@ -11,21 +11,22 @@
 #include "engine/process.h"
 #include "engine/service.h"
 
-/* Another number leads to the same pending socket: it takes the call over. */
+/* Another number leads to the same pending socket: the call stays with it, or goes over to it. False: there is none. */
 static bool hand_over(struct slot *s, uint64_t word, int fd)
 {
 	uint64_t cookie = atomic_load(&s->cookie);
 	for (int other = 0; cookie && other <= slot_highest(); other++) {
 		struct slot *o = slot_at(other);
-		if (other == fd || slot_state_of(slot_word(o)) != SLOT_CONNECTING ||
-			atomic_load(&o->cookie) != cookie || atomic_load(&o->call))
+		uint64_t its = slot_word(o);
+		if (other == fd || slot_state_of(its) != SLOT_CONNECTING || atomic_load(&o->cookie) != cookie)
 			continue;
+		bool has_own = slot_peek_call(o, its) != CALL_NONE;
 		uint32_t call = outcome_finish(s, word, SLOT_FREE);
-		if (call == CALL_NONE)
+		if (call == CALL_NONE || has_own)
 			return true;
-		atomic_store(&o->call, call + 1);
+		slot_put_call(o, its, call);
 		/* It may have ended between the look and the store: then nobody takes the call but us. */
-		if (slot_state_of(slot_word(o)) != SLOT_CONNECTING && atomic_exchange(&o->call, 0) == call + 1)
+		if (slot_word(o) != its && slot_take_call(o, its) == call)
 			call_attempt_dropped(call, clock_now_ns());
 		return true;
 	}
@@ -74,7 +75,8 @@ void lifetime_cancelled(int fd)
 		return;
 	int saved = errno;
 	int64_t begun = atomic_load(&s->begun_ns), now = clock_now_ns();
-	uint32_t call = outcome_finish(s, word, SLOT_SOCKET);
+	uint32_t call;
+	outcome_finish_socket(s, word, SLOT_SOCKET, &call);
 	if (call != CALL_NONE)
 		call_attempt_abandoned(call, begun, now);
 	uncount(s);
@@ -114,7 +116,7 @@ void lifetime_exiting(void)
 	for (int fd = 0; call_live_count() > 0 && fd <= slot_highest(); fd++) {
 		struct slot *s = slot_at(fd);
 		uint64_t word = slot_word(s);
-		if (slot_state_of(word) == SLOT_CONNECTING && atomic_load(&s->call))
+		if (slot_state_of(word) == SLOT_CONNECTING && slot_peek_call(s, word) != CALL_NONE)
 			outcome_hung_up(s, word, fd, SLOT_FREE, now);
 	}
 	call_declare(true, now);
@@ -125,6 +127,9 @@ void lifetime_forked(void)
 	for (int fd = 0; fd <= slot_highest(); fd++) {
 		struct slot *s = slot_at(fd);
 		atomic_store(&s->call, 0);
+		/* Another thread of the parent's stood in the middle of a connect. */
+		if (slot_state_of(slot_word(s)) == SLOT_STARTING)
+			slot_change(s, slot_word(s), SLOT_SOCKET, false);
 		atomic_fetch_and(&s->traits, ~(uint32_t)TRAIT_COUNTED);
 		if (slot_state_of(slot_word(s)) == SLOT_CONNECTING && atomic_load(&s->cookie) &&
 			atomic_load(&s->deadline_ns))

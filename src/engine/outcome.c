@@ -34,18 +34,44 @@ bool outcome_is_connected(int fd)
 	return is_connected(outcome_tcp_state(fd));
 }
 
-/* Wins the change out of CONNECTING; returns the call to tell (index), or CALL_NONE when there is nothing to tell or
- * another thread was faster. */
 uint32_t outcome_finish(struct slot *s, uint64_t word, enum slot_state to)
 {
 	if (slot_state_of(word) != SLOT_CONNECTING || !slot_change(s, word, to, false))
 		return CALL_NONE;
-	return atomic_exchange(&s->call, 0) - 1; /* 0 - 1 is CALL_NONE */
+	return slot_take_call(s, word);
+}
+
+bool outcome_finish_socket(struct slot *s, uint64_t word, enum slot_state to, uint32_t *call)
+{
+	uint64_t cookie = atomic_load(&s->cookie);
+	bool has_twin = atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_TWIN;
+	*call = CALL_NONE;
+	if (slot_state_of(word) != SLOT_CONNECTING || !slot_change(s, word, to, false))
+		return false;
+	*call = slot_take_call(s, word);
+	for (int other = 0; has_twin && cookie && other <= slot_highest(); other++) {
+		struct slot *o = slot_at(other);
+		uint64_t its = slot_word(o);
+		if (slot_state_of(its) != SLOT_CONNECTING || atomic_load(&o->cookie) != cookie)
+			continue;
+		uint32_t its_call = outcome_finish(o, its, to);
+		if (*call == CALL_NONE)
+			*call = its_call;
+	}
+	return true;
+}
+
+/* As outcome_finish_socket: the call to tell. */
+static uint32_t finish_socket(struct slot *s, uint64_t word, enum slot_state to)
+{
+	uint32_t call;
+	outcome_finish_socket(s, word, to, &call);
+	return call;
 }
 
 void outcome_succeeded(struct slot *s, uint64_t word, int64_t now_ns)
 {
-	uint32_t call = outcome_finish(s, word, SLOT_CONNECTED);
+	uint32_t call = finish_socket(s, word, SLOT_CONNECTED);
 	if (call == CALL_NONE)
 		return;
 	struct region *r = guest_region_now();
@@ -103,7 +129,7 @@ bool outcome_was_ended_elsewhere(const struct slot *s, int err, int64_t now_ns)
 
 void outcome_expired_elsewhere(struct slot *s, uint64_t word, int64_t now_ns)
 {
-	uint32_t call = outcome_finish(s, word, SLOT_EXPIRED);
+	uint32_t call = finish_socket(s, word, SLOT_EXPIRED);
 	if (call != CALL_NONE)
 		call_attempt_failed(call, FAILURE_CONNECT_TIMEOUT, now_ns);
 }
@@ -111,7 +137,7 @@ void outcome_expired_elsewhere(struct slot *s, uint64_t word, int64_t now_ns)
 /* The connect failed with err (positive). to: where it went, when that is still known. */
 void outcome_failed(struct slot *s, uint64_t word, int err, const struct sockaddr *to, socklen_t len, int64_t now_ns)
 {
-	uint32_t call = outcome_finish(s, word, SLOT_SOCKET);
+	uint32_t call = finish_socket(s, word, SLOT_SOCKET);
 	if (call == CALL_NONE)
 		return;
 	enum failure_kind kind;
@@ -137,21 +163,23 @@ void outcome_hung_up(struct slot *s, uint64_t word, int fd, enum slot_state to, 
 		outcome_failed(s, word, outcome_was_ended_elsewhere(s, err, now_ns) ? ETIMEDOUT : err, NULL, 0, now_ns);
 		return;
 	}
+	/* Its thread never came back from the blocking connect: cancelled (A6), or another thread closes under it. */
+	bool is_cancelled = atomic_load(&s->traits) & TRAIT_BOUNDED;
 	int64_t begun = atomic_load(&s->begun_ns);
 	uint32_t call = outcome_finish(s, word, to);
 	if (call == CALL_NONE)
 		return;
-	if (state == TCP_CLOSE)
+	if (state == TCP_CLOSE || is_cancelled)
 		call_attempt_dropped(call, now_ns);
 	else
 		call_attempt_abandoned(call, begun, now_ns);
 }
 
-/* It goes on without the caller: from now on the timer bounds it. */
-void outcome_leave_pending(struct slot *s, int fd)
+void outcome_leave_pending(struct slot *s, uint64_t word, int fd)
 {
 	uint64_t cookie = atomic_load(&s->deadline_ns) && !guest_is_restricted() ? slot_read_cookie(fd) : 0;
-	if (!cookie)
+	/* Over already, or closed by another thread and the number in use again. */
+	if (!cookie || slot_word(s) != word)
 		return;
 	atomic_store(&s->cookie, cookie);
 	service_bound(fd);
@@ -161,17 +189,18 @@ void outcome_keep(struct slot *s, int fd)
 {
 	/* A handler has jumped out of a blocking connect: what was borrowed for it goes back, and the timer bounds the
 	 * rest. If another thread is in it still, it sets its piece again, and both limits are the same. */
+	uint64_t word = slot_word(s);
 	if (__builtin_expect(atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_BOUNDED, 0) &&
-		slot_state_of(slot_word(s)) == SLOT_CONNECTING && !guest_is_restricted()) {
+		slot_state_of(word) == SLOT_CONNECTING && !guest_is_restricted()) {
 		atomic_fetch_and(&s->traits, ~(uint32_t)TRAIT_BOUNDED);
 		blocking_set_timeout(fd, atomic_load(&s->send_timeout_us));
-		outcome_leave_pending(s, fd);
+		outcome_leave_pending(s, word, fd);
 	}
 	service_keep_timer();
 }
 
 /* The first write on a TCP_FASTOPEN_CONNECT socket sends the SYN: the limit begins now. */
-static void begin_early_limit(struct slot *s, int fd)
+static void begin_early_limit(struct slot *s, uint64_t word, int fd)
 {
 	int64_t begun = atomic_load(&s->begun_ns), at = atomic_load(&s->deadline_ns);
 	if (!at || atomic_load(&s->cookie))
@@ -179,7 +208,7 @@ static void begin_early_limit(struct slot *s, int fd)
 	int64_t now = clock_now_ns();
 	atomic_store(&s->begun_ns, now);
 	atomic_store(&s->deadline_ns, now + (at - begun));
-	outcome_leave_pending(s, fd);
+	outcome_leave_pending(s, word, fd);
 }
 
 bool outcome_io_begin(struct slot *s, int fd)
@@ -194,20 +223,30 @@ bool outcome_io_begin(struct slot *s, int fd)
 	return false;
 }
 
+/* Others wait for its outcome: it is worth a system call. */
+static bool is_probe(struct slot *s, uint64_t word)
+{
+	uint32_t call = slot_state_of(word) == SLOT_CONNECTING ? slot_peek_call(s, word) : CALL_NONE;
+	return call != CALL_NONE && call_is_probe(call);
+}
+
 static void learn_from_io(struct slot *s, uint64_t word, int fd, ssize_t result, int err, enum io_direction direction)
 {
 	bool is_early = atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_EARLY;
 	if (result >= 0) {
-		if (!is_early || direction == IO_IN || outcome_is_connected(fd))
+		/* Closed where no hook saw it, and the number is something else's (C7): no news of the probe. */
+		if (is_probe(s, word) && atomic_load(&s->cookie) && !slot_is_same(s, fd))
+			outcome_forget(s, word, clock_now_ns());
+		else if (!is_early || direction == IO_IN || outcome_is_connected(fd))
 			outcome_succeeded(s, word, clock_now_ns());
 		else
-			begin_early_limit(s, fd);
+			begin_early_limit(s, word, fd);
 		return;
 	}
 	switch (err) {
 	case EINPROGRESS:
 		if (is_early)
-			begin_early_limit(s, fd);
+			begin_early_limit(s, word, fd);
 		return;
 	case EAGAIN:
 	case EALREADY:
@@ -266,8 +305,7 @@ int outcome_so_error(struct slot *s, int fd, int err)
 	}
 	/* No error may mean "not yet". The first input or output will tell; a probe holds others up, so it is worth a
 	 * system call now. */
-	uint32_t call = atomic_load(&s->call);
-	if (slot_state_of(word) == SLOT_CONNECTING && call && call_is_probe(call - 1) && outcome_is_connected(fd))
+	if (is_probe(s, word) && outcome_is_connected(fd))
 		outcome_succeeded(s, word, now);
 	return 0;
 }

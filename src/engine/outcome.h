@@ -30,15 +30,19 @@ void outcome_forget(struct slot *s, uint64_t word, int64_t now_ns);
  * limit, not a reset. */
 bool outcome_was_ended_elsewhere(const struct slot *s, int err, int64_t now_ns);
 void outcome_expired_elsewhere(struct slot *s, uint64_t word, int64_t now_ns);
-/* The change itself: the call to tell (index), or CALL_NONE when there is nothing to tell. */
+/* The change itself, of this number alone: the call to tell (index), or CALL_NONE when there is nothing to tell or
+ * another thread was faster. */
 uint32_t outcome_finish(struct slot *s, uint64_t word, enum slot_state to);
+/* The same for every number that leads to the socket (dup'd while connecting): one has the call, and all learn its end.
+ * False when another thread was faster. */
+bool outcome_finish_socket(struct slot *s, uint64_t word, enum slot_state to, uint32_t *call);
 /* Is it still under way? One that has been connected meanwhile is told so. One system call. */
 bool outcome_is_pending(struct slot *s, int fd);
 /* At each hook of a pending connect: its limit must be in force in this process, whatever became of the call that began
  * it. */
 void outcome_keep(struct slot *s, int fd);
-/* It goes on without its caller: from now on the timer bounds it. */
-void outcome_leave_pending(struct slot *s, int fd);
+/* The connect of `word`'s life goes on without its caller: from now on the timer bounds it. */
+void outcome_leave_pending(struct slot *s, uint64_t word, int fd);
 
 /* TCP's state, TCP_CLOSE when it is no TCP socket; one system call each. */
 int outcome_tcp_state(int fd);

@@ -78,7 +78,8 @@ void slot_begin(int fd, bool is_socket, uint32_t traits)
 	int top = slot_highest();
 	while (fd > top && !atomic_compare_exchange_weak(&highest, &top, fd))
 		;
-	/* s->call stays: whoever has just won the change out of CONNECTING may be about to take it. */
+	/* s->call stays: whoever has just won the change out of CONNECTING may be about to take it, by its generation.
+	 */
 	atomic_store_explicit(&s->cookie, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->deadline_ns, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->send_timeout_us, 0, memory_order_relaxed);

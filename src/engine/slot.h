@@ -3,13 +3,17 @@
  *
  *            socket()            connect()                  outcome learnt
  *   FREE ---------------> SOCKET ----------> CONNECTING ----------------------> CONNECTED
+ *    |                      |     (STARTING      |  |                               |
+ *    |                      |      on the way)   |  |                               |
  *    ^                      ^                    |  |                               |
  *    |                      +---- it failed -----+  +-- the timer: limit passed --> EXPIRED (answers ETIMEDOUT until
  * close)
  *    +--- close, dup2 onto it, reuse ------------------------------------------------+
  *
  * The state changes by compare-and-swap, together with a generation that moves with each new life of the number.
- * Whoever wins the change out of CONNECTING gives the verdict, so there is one. A number closed behind our back (fclose
+ * STARTING is owned by the thread that won it: it alone writes the fields of the new life. Whoever wins the change out
+ * of CONNECTING gives the verdict, so there is one; the call that hears it is marked with the generation, so that a
+ * close and a new connect on the number in between cannot lend it theirs. A number closed behind our back (fclose
  * inside libc, raw system calls) is recognised by its SO_COOKIE before anything is answered or ended in its name (C7).
  */
 #ifndef RESIL_ENGINE_SLOT_H
@@ -19,7 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum slot_state { SLOT_FREE, SLOT_SOCKET, SLOT_CONNECTING, SLOT_CONNECTED, SLOT_EXPIRED };
+enum slot_state { SLOT_FREE, SLOT_SOCKET, SLOT_STARTING, SLOT_CONNECTING, SLOT_CONNECTED, SLOT_EXPIRED };
 
 /* What is known of the socket, in slot.traits. */
 enum slot_trait {
@@ -39,12 +43,11 @@ struct slot {
 	_Atomic int64_t deadline_ns;	 /* connect's limit; 0: none. Written before the slot is armed */
 	_Atomic int64_t begun_ns;	 /* when its connect began */
 	_Atomic int64_t send_timeout_us; /* the app's own SO_SNDTIMEO, 0: none */
-	_Atomic uint32_t
-		call; /* index + 1 of its call while CONNECTING; 0: none. Taken by exchange by the verdict's giver */
+	_Atomic uint64_t call;		 /* generation (high 32) | index + 1 of its call; 0: none. slot_take_call */
 	_Atomic uint32_t traits;
 	_Atomic uint32_t next_armed; /* deadline.c's list: index + 1 */
 	_Atomic uint32_t is_listed;  /* in that list */
-	uint64_t unused;
+	uint32_t unused;
 };
 _Static_assert(sizeof(struct slot) == 64, "a slot is a cache line");
 
@@ -87,6 +90,25 @@ static inline bool slot_table_make(void)
 }
 /* Changes the state when the word is still `seen`; generation: +1 when is_new_life. */
 bool slot_change(struct slot *s, uint64_t seen, enum slot_state to, bool is_new_life);
+/* The call of the slot's life in `word`. put: by the owner of STARTING, or for a twin. take: once, by whoever gives the
+ * verdict; SLOT_NO_CALL when there is none, or it belongs to another life. */
+#define SLOT_NO_CALL UINT32_MAX
+static inline void slot_put_call(struct slot *s, uint64_t word, uint32_t call)
+{
+	atomic_store(&s->call, (word & ~0xffffffffULL) | (call + 1));
+}
+static inline uint32_t slot_peek_call(struct slot *s, uint64_t word)
+{
+	uint64_t call = atomic_load_explicit(&s->call, memory_order_acquire);
+	return call >> 32 == word >> 32 ? (uint32_t)call - 1 : SLOT_NO_CALL; /* 0 - 1: none */
+}
+static inline uint32_t slot_take_call(struct slot *s, uint64_t word)
+{
+	uint64_t call = atomic_load_explicit(&s->call, memory_order_acquire);
+	if (call >> 32 != word >> 32 || !(uint32_t)call || !atomic_compare_exchange_strong(&s->call, &call, 0))
+		return SLOT_NO_CALL;
+	return (uint32_t)call - 1;
+}
 /* Highest descriptor ever tracked, for scans at exit and fork. */
 int slot_highest(void);
 /* A new life of the number as a socket with these traits, or untracked (is_socket false). The caller has settled what

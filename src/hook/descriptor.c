@@ -59,8 +59,11 @@ EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
 	/* CLOSE_RANGE_UNSHARE gives a thread a table of its own: what is closed there is open elsewhere. Rare, and only
 	 * our verdicts would be early. */
-	if (!guest_is_on() || first > last || (unsigned)flags & CLOSE_RANGE_CLOEXEC)
+	if (!guest_is_on() || first > last || (unsigned)flags & ~(unsigned)CLOSE_RANGE_UNSHARE)
 		return real.close_range(first, last, flags);
+	/* A call that closes nothing: does this kernel have it at all? Verdicts are for closes that happen. */
+	if (!guest_is_restricted() && real.close_range(~0U, ~0U, 0) != 0)
+		return -1;
 	int highest = slot_highest();
 	for (unsigned fd = first; highest >= 0 && fd <= last && fd <= (unsigned)highest; fd++)
 		lifetime_closing((int)fd);
@@ -90,12 +93,23 @@ EXPORT int dup(int fd)
 	return got;
 }
 
+/* Will it fail? Asked only where something of ours or of a call's is at stake. */
+static bool dup_will_fail(int fd, int to)
+{
+	struct rlimit lim;
+	if (guest_is_restricted())
+		return false;
+	return sys_fcntl(fd, F_GETFD, 0) < 0 || (sys_getrlimit(RLIMIT_NOFILE, &lim) == 0 && (rlim_t)to >= lim.rlim_cur);
+}
+
 /* The app puts something on `to`: what was there is closed; if it was ours, ours moves. */
 static void make_way(int fd, int to)
 {
-	if (fd == to)
+	struct slot *s = slot_at(to);
+	bool is_ours = ownfd_owns(to);
+	if (fd == to || (!is_ours && (!s || slot_state_of(slot_word(s)) == SLOT_FREE)) || dup_will_fail(fd, to))
 		return;
-	if (ownfd_owns(to))
+	if (is_ours)
 		ownfd_move(to);
 	else
 		lifetime_closing(to);
@@ -125,7 +139,8 @@ EXPORT int dup3(int fd, int to, int flags)
 		errno = EBADF;
 		return -1;
 	}
-	make_way(fd, to);
+	if ((flags & ~O_CLOEXEC) == 0)
+		make_way(fd, to);
 	int got = real.dup3(fd, to, flags);
 	if (got >= 0)
 		lifetime_dupped(fd, to);

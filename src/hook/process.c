@@ -123,6 +123,25 @@ EXPORT void _Exit(int status)
 	_exit(status);
 }
 
+/* A child that shares our memory while its parent waits is a vfork by another name: nothing that it closes, dups or
+ * execs changes the parent's table (E3). Counted here as hook/jump.S does: the child has our thread-local storage. */
+EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
+{
+	va_list ap;
+	va_start(ap, arg);
+	pid_t *parent_tid = va_arg(ap, pid_t *);
+	void *tls = va_arg(ap, void *);
+	pid_t *child_tid = va_arg(ap, pid_t *);
+	va_end(ap);
+	bool is_vfork = (flags & (CLONE_VM | CLONE_VFORK | CLONE_THREAD | CLONE_SETTLS)) == (CLONE_VM | CLONE_VFORK);
+	if (!is_vfork || !guest_is_on())
+		return real.clone(fn, stack, flags, arg, parent_tid, tls, child_tid);
+	guest_vfork_depth++;
+	int r = real.clone(fn, stack, flags, arg, parent_tid, tls, child_tid);
+	guest_vfork_depth--;
+	return r;
+}
+
 /* A daemon is a fork's child that stays: the limits of the connects it inherited need a timer of its own, and it may do
  * nothing but poll from here on (E4). */
 EXPORT int daemon(int nochdir, int noclose)

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -56,6 +57,7 @@ static const int seen[] = {
 	SYS_unshare,
 	SYS_setns,
 	SYS_seccomp,
+	SYS_prctl,
 #ifdef SYS_dup2
 	SYS_dup2,
 #endif
@@ -116,6 +118,7 @@ long hook_syscall(long n, long a, long b, long c, long d, long e, long f)
 	case SYS_execve: return execve(PTR(a), PTR(b), PTR(c));
 	case SYS_unshare: return unshare((int)a);
 	case SYS_setns: return setns(FD(a), (int)b);
+	case SYS_prctl: return prctl((int)a, b, c, d, e);
 	case SYS_seccomp: return refuse_what_seccomp_would_not_know(n, a, b, c, d, e, f);
 	case SYS_exit_group:
 		if (guest_is_on())

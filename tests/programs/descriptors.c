@@ -1,9 +1,12 @@
 /* What happens to descriptors while a connect's limit runs: a case a subcommand. Each ends with "ok", or says what is
  * not so. usage: descriptors CASE FULL_PORT ANSWER_PORT LIMIT_MS FULL_PORT: connects hang; ANSWER_PORT: a server;
  * LIMIT_MS: connect_timeout, 0 without the shim */
+#include <dirent.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -124,6 +127,30 @@ static void case_vfork(void)
 	must_time_out(fd, begin, limit);
 }
 
+/* The same by clone, as runtimes with their own spawn do it. */
+static int cloned_fd, cloned_held;
+static int clone_child(void *unused)
+{
+	(void)unused;
+	close(cloned_fd);
+	dup2(cloned_held, cloned_fd);
+	close_range(3, ~0U, 0);
+	execl("/bin/true", "true", (char *)NULL);
+	return 4;
+}
+
+static void case_clone(void)
+{
+	static char stack[65536] __attribute__((aligned(16)));
+	int begin = now_ms(), status;
+
+	cloned_fd = pending_connect(full);
+	cloned_held = connected(answer);
+	pid_t child = clone(clone_child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+	must(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	must_time_out(cloned_fd, begin, limit);
+}
+
 /* ---- closed behind the shim's back, and the number used again (CP4, C7) ---- */
 
 static void reused_by_pipe(int fd)
@@ -221,6 +248,54 @@ static void case_reuse_unseen(void)
 	reuse(by_posix_trick);
 }
 
+/* How often the timer has gone to sleep. */
+static long timer_naps(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	struct dirent *task;
+	char path[300], line[200];
+	long naps = -1;
+
+	must(tasks);
+	while ((task = readdir(tasks))) {
+		snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
+		FILE *status = fopen(path, "r");
+		bool is_timer = false;
+		while (status && fgets(line, sizeof line, status)) {
+			is_timer |= !strcmp(line, "Name:\tresil-timer\n");
+			if (is_timer && sscanf(line, "voluntary_ctxt_switches: %ld", &naps) == 1)
+				break;
+		}
+		if (status)
+			fclose(status);
+	}
+	closedir(tasks);
+	return naps;
+}
+
+/* Closed where no hook sees it, and the number left alone: the timer looks once and forgets it. */
+static void case_forgotten(void)
+{
+	by_posix_trick(pending_connect(full));
+	usleep(500000);
+	long before = timer_naps();
+	usleep(400000);
+	long after = timer_naps();
+	must(limit == 0 || (before > 0 && after - before <= 1));
+}
+
+/* A dup2, dup3 or close_range that fails has closed nothing: the limit goes on. */
+static void case_failing(void)
+{
+	int begin = now_ms(), fd = pending_connect(full), ends[2];
+
+	must(pipe(ends) == 0);
+	must(dup2(9999, fd) == -1 && errno == EBADF);
+	must(dup3(ends[0], fd, 0x40000000) == -1 && errno == EINVAL);
+	must(close_range(3, ~0U, 0x80) == -1 && errno == EINVAL);
+	must_time_out(fd, begin, limit);
+}
+
 /* dup2 onto a guarded number is its close (E12); dup3 likewise. */
 static void case_dup2_onto(void)
 {
@@ -248,6 +323,28 @@ static void case_dup(void)
 	other = fcntl(fd, F_DUPFD_CLOEXEC, 100);
 	must(other >= 100 && close(fd) == 0);
 	must_time_out(other, begin, limit);
+}
+
+/* The end is read on one number, while the other has the call (answer: a port that refuses). */
+static void case_twin_reads(void)
+{
+	int fd = pending_connect(answer), twin = dup(fd);
+	struct pollfd p = {.fd = twin, .events = POLLOUT};
+
+	must(twin >= 0 && poll(&p, 1, 5000) == 1);
+	must(so_error(twin) == ECONNREFUSED);
+	must(close(twin) == 0 && close(fd) == 0);
+}
+
+/* One of the two is closed while it is pending: no hang-up, the other goes on. */
+static void case_twin_closes(void)
+{
+	int begin = now_ms(), fd = pending_connect(full), twin = dup(fd);
+
+	must(twin >= 0);
+	usleep(50000);
+	must(close(twin) == 0);
+	must_time_out(fd, begin, limit);
 }
 
 /* ---- fork: the limit holds for whoever waits (E4) ---- */
@@ -431,6 +528,11 @@ static const struct {
 	{"close_range_cloexec", case_close_range_cloexec},
 	{"exec", case_exec},
 	{"vfork", case_vfork},
+	{"clone", case_clone},
+	{"forgotten", case_forgotten},
+	{"failing", case_failing},
+	{"twin_reads", case_twin_reads},
+	{"twin_closes", case_twin_closes},
 	{"reuse_after_syscall", case_reuse_after_syscall},
 	{"reuse_after_fclose", case_reuse_after_fclose},
 	{"reuse_unseen", case_reuse_unseen},

@@ -598,11 +598,72 @@ static void without_record(struct region *r)
 	tap_ok(v.state == BREAKER_CLOSED, "and its success closes");
 }
 
+/* A probe's verdict and the end of its time at the same moment: one of them is its verdict (A1, B7). Needs two probes
+ * to close, or the first verdict would move the generation and make the second stale anyway. */
+static struct region *race_region;
+static pthread_barrier_t race_start, race_end;
+static uint32_t race_at;
+static struct circuit_token race_token;
+static int64_t race_now;
+static const struct breaker_rules race_rules = {1, 2, 1, 1000, 1000, 100, 0, 1000, false};
+#define RACES 20000
+
+static void *race_collector(void *unused)
+{
+	for (int i = 0; i < RACES; i++) {
+		struct circuit_token other;
+
+		pthread_barrier_wait(&race_start);
+		circuit_admit(race_region, race_at, &race_rules, race_now, &other);
+		circuit_settle(race_region, &other, &race_rules, BREAKER_NEUTRAL, 0, true, race_now, -1);
+		pthread_barrier_wait(&race_end);
+	}
+	return unused;
+}
+
+static void race_at_probe_timeout(struct region *r)
+{
+	pthread_t thread;
+	unsigned long both = 0, settled = 0, expired = 0;
+
+	race_region = r;
+	race_at = fresh(r, "race.test:1");
+	struct destination *d = &r->destinations[race_at];
+	pthread_barrier_init(&race_start, NULL, 2);
+	pthread_barrier_init(&race_end, NULL, 2);
+	pthread_create(&thread, NULL, race_collector, NULL);
+	int64_t now = 1000 * NS_PER_S;
+	for (int i = 0; i < RACES; i++) {
+		circuit_reset(race_region, race_at, now);
+		struct circuit_token first;
+		circuit_admit(race_region, race_at, &race_rules, now, &first);
+		circuit_settle(race_region, &first, &race_rules, BREAKER_FAILURE, FAILURE_REFUSED, true, now, -1);
+		now += 2 * NS_PER_S;
+		if (circuit_admit(race_region, race_at, &race_rules, now, &race_token) != BREAKER_PROBE)
+			tap_expect(false, "no probe in round %d", i);
+		uint64_t success = d->success, timeouts = d->kinds[FAILURE_PROBE_TIMEOUT];
+		race_now = now += 2 * NS_PER_S;
+		pthread_barrier_wait(&race_start);
+		circuit_settle(race_region, &race_token, &race_rules, BREAKER_SUCCESS, 0, true, race_now, -1);
+		pthread_barrier_wait(&race_end);
+		uint64_t gained = d->success - success, failed = d->kinds[FAILURE_PROBE_TIMEOUT] - timeouts;
+		both += gained + failed != 1;
+		settled += gained;
+		expired += failed;
+		now += 2 * NS_PER_S;
+	}
+	pthread_join(thread, NULL);
+	tap_ok(both == 0,
+		"a verdict at the very end of probe_timeout: one of the two, %d times (A1 B7; in time %lu, late %lu, "
+		"both or none %lu)",
+		RACES, settled, expired, both);
+}
+
 int main(void)
 {
 	struct region r;
 	void (*const stories[])(struct region *) = {opening, stale, expiry, modes, others, seeds, without_record,
-		between_processes, hammer_by_processes, hammer_by_threads, kill_holders};
+		between_processes, hammer_by_processes, hammer_by_threads, race_at_probe_timeout, kill_holders};
 
 	report = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	snprintf(dir, sizeof dir, "%s/resil-circuit-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
