@@ -1,0 +1,236 @@
+/* See http1_skim.h. Each test below is narrower than llhttp's own: a doubt costs a second reading, never a wrong one.
+ */
+#include "wire/http1_skim.h"
+
+#include <llhttp.h>
+#include <string.h>
+#include <strings.h>
+
+/* tchar of RFC 9110: what a field's name is made of. */
+static const bool token[256] = {
+	['!'] = 1,
+	['#' ... '\''] = 1,
+	['*'] = 1,
+	['+'] = 1,
+	['-'] = 1,
+	['.'] = 1,
+	['0' ... '9'] = 1,
+	['A' ... 'Z'] = 1,
+	['^' ... 'z'] = 1,
+	['|'] = 1,
+	['~'] = 1,
+};
+
+#define EACH(octet) (0x0101010101010101ull * (octet))
+
+/* Eight octets at once: the lowest marked octet is the first that is below `low`, 0x7f or above, or '#' where that
+ * stops. A borrow can mark octets above a marked one only. */
+static inline uint64_t stops(const char *p, uint64_t low, bool stop_at_hash)
+{
+	uint64_t x;
+
+	memcpy(&x, p, sizeof x);
+	uint64_t marks = (x - EACH(1) * low) | ((x ^ EACH(0x7f)) - EACH(1)) | x;
+	if (stop_at_hash)
+		marks |= (x ^ EACH('#')) - EACH(1);
+	return marks & EACH(0x80);
+}
+
+static inline const char *span(const char *p, const char *end, unsigned low, bool stop_at_hash)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	while (end - p >= 8) {
+		uint64_t marks = stops(p, low, stop_at_hash);
+		if (marks)
+			return p + (__builtin_ctzll(marks) >> 3);
+		p += 8;
+	}
+#endif
+	while (p < end && (unsigned char)*p >= low && (unsigned char)*p < 0x7f && !(stop_at_hash && *p == '#'))
+		p++;
+	return p;
+}
+
+static bool is_word(const char *p, size_t n, const char *word)
+{
+	return strlen(word) == n && strncasecmp(p, word, n) == 0;
+}
+
+static bool read_length(struct http1_head *head, const char *p, size_t n)
+{
+	uint64_t value = 0;
+
+	if (n == 0 || n > 15 || head->flags & (F_CONTENT_LENGTH | F_TRANSFER_ENCODING))
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		if (p[i] < '0' || p[i] > '9')
+			return false;
+		value = value * 10 + (uint64_t)(p[i] - '0');
+	}
+	head->content_length = value;
+	head->flags |= F_CONTENT_LENGTH;
+	return true;
+}
+
+#define LENGTH(n) (1u << (n))
+#define LENGTHS_THAT_MATTER (LENGTH(7) | LENGTH(10) | LENGTH(14) | LENGTH(16) | LENGTH(17))
+
+/* One field whose name has a length that matters. False: llhttp is to read this head. */
+static bool read_field(struct http1_head *head, const char *name, size_t n, const char *value, size_t length)
+{
+	switch (n) {
+	case 7: return !is_word(name, n, "upgrade");
+	case 16: return !is_word(name, n, "proxy-connection");
+	case 14: return !is_word(name, n, "content-length") || read_length(head, value, length);
+	case 17:
+		if (!is_word(name, n, "transfer-encoding"))
+			return true;
+		if (head->flags & (F_CONTENT_LENGTH | F_TRANSFER_ENCODING) || !is_word(value, length, "chunked"))
+			return false;
+		head->flags |= F_TRANSFER_ENCODING | F_CHUNKED;
+		return true;
+	default:
+		if (!is_word(name, n, "connection"))
+			return true;
+		if (head->flags & (F_CONNECTION_CLOSE | F_CONNECTION_KEEP_ALIVE))
+			return false;
+		if (is_word(value, length, "close"))
+			head->flags |= F_CONNECTION_CLOSE;
+		else if (is_word(value, length, "keep-alive"))
+			head->flags |= F_CONNECTION_KEEP_ALIVE;
+		else
+			return false;
+		return true;
+	}
+}
+
+/* From the first field to behind the blank line; null: not all there, or not plain. */
+static const char *read_fields(const char *p, const char *end, struct http1_head *head)
+{
+	for (;;) {
+		if (end - p < 2)
+			return NULL;
+		if (*p == '\r')
+			return p[1] == '\n' ? p + 2 : NULL;
+		const char *name = p;
+		while (p < end && token[(unsigned char)*p])
+			p++;
+		size_t n = (size_t)(p - name);
+		if (n == 0 || p == end || *p != ':')
+			return NULL;
+		do
+			p++;
+		while (p < end && *p == ' ');
+		const char *value = p;
+		p = span(p, end, ' ', false);
+		if (end - p < 2 || p[0] != '\r' || p[1] != '\n')
+			return NULL;
+		if (n <= 17 && LENGTH(n) & LENGTHS_THAT_MATTER &&
+			!read_field(head, name, n, value, (size_t)(p - value)))
+			return NULL;
+		p += 2;
+	}
+}
+
+static const struct {
+	char name[8];
+	uint8_t length;
+	uint8_t number;
+} methods[] = {
+	{"GET ", 4, HTTP_GET},
+	{"POST ", 5, HTTP_POST},
+	{"HEAD ", 5, HTTP_HEAD},
+	{"PUT ", 4, HTTP_PUT},
+	{"DELETE ", 7, HTTP_DELETE},
+	{"PATCH ", 6, HTTP_PATCH},
+};
+
+static const char *read_method(const char *p, const char *end, struct http1_head *head)
+{
+	if (end - p < 16) /* no head is shorter */
+		return NULL;
+	for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+		if (*p == methods[i].name[0] && memcmp(p, methods[i].name, methods[i].length) == 0) {
+			head->method = methods[i].number;
+			return p + methods[i].length;
+		}
+	}
+	return NULL;
+}
+
+size_t http1_skim_request(const char *start, const char *end, struct http1_head *head)
+{
+	*head = (struct http1_head){0};
+	const char *p = read_method(start, end, head);
+	if (!p || *p != '/')
+		return 0;
+	p = span(p, end, '!', true);
+	if (end - p < 11 || memcmp(p, " HTTP/1.", 8) != 0 || (p[8] != '1' && p[8] != '0') || p[9] != '\r' ||
+		p[10] != '\n')
+		return 0;
+	head->is_new = p[8] == '1';
+	p = read_fields(p + 11, end, head);
+	return p ? (size_t)(p - start) : 0;
+}
+
+size_t http1_skim_answer(const char *start, const char *end, struct http1_head *head)
+{
+	const char *p = start;
+
+	*head = (struct http1_head){0};
+	if (end - p < 17 || memcmp(p, "HTTP/1.", 7) != 0 || (p[7] != '1' && p[7] != '0') || p[8] != ' ')
+		return 0;
+	head->is_new = p[7] == '1';
+	for (int i = 9; i < 12; i++) {
+		if (p[i] < '0' || p[i] > '9')
+			return 0;
+		head->status = (uint16_t)(head->status * 10 + p[i] - '0');
+	}
+	if (p[12] != ' ')
+		return 0;
+	p = span(p + 13, end, ' ', false);
+	if (end - p < 2 || p[0] != '\r' || p[1] != '\n')
+		return 0;
+	p = read_fields(p + 2, end, head);
+	return p ? (size_t)(p - start) : 0;
+}
+
+const char *http1_field(const char *head, size_t n, const char *name, size_t *length)
+{
+	const char *end = head + n, *line = head;
+	size_t name_length = strlen(name);
+
+	while ((line = memchr(line, '\n', (size_t)(end - line)))) {
+		line++;
+		if ((size_t)(end - line) <= name_length || line[name_length] != ':' ||
+			strncasecmp(line, name, name_length) != 0)
+			continue;
+		const char *p = line + name_length + 1, *stop = memchr(p, '\n', (size_t)(end - p));
+		if (!stop || (stop + 1 < end && (stop[1] == ' ' || stop[1] == '\t')))
+			return NULL;
+		while (p < stop && (*p == ' ' || *p == '\t'))
+			p++;
+		while (stop > p && (stop[-1] == ' ' || stop[-1] == '\t' || stop[-1] == '\r'))
+			stop--;
+		*length = (size_t)(stop - p);
+		return p;
+	}
+	return NULL;
+}
+
+bool http1_request_line(const char *head, size_t n, size_t *method_length, const char **target, size_t *target_length)
+{
+	const char *line_end = memchr(head, '\n', n);
+	const char *blank = line_end ? memchr(head, ' ', (size_t)(line_end - head)) : NULL;
+	if (!blank)
+		return false;
+	*method_length = (size_t)(blank - head);
+	while (*blank == ' ')
+		blank++;
+	const char *stop = blank;
+	while (stop < line_end && *stop != ' ' && *stop != '\r')
+		stop++;
+	*target = blank;
+	*target_length = (size_t)(stop - blank);
+	return stop > blank;
+}
