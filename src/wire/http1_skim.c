@@ -51,10 +51,50 @@ static inline const char *span(const char *p, const char *end, unsigned low, boo
 	return p;
 }
 
-static bool is_word(const char *p, size_t n, const char *word)
+/* Behind the letters and hyphens at p: eight octets at once, each compared within its own seven bits. */
+static inline const char *span_letters(const char *p, const char *end)
 {
-	return strlen(word) == n && strncasecmp(p, word, n) == 0;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	while (end - p >= 8) {
+		uint64_t x;
+		memcpy(&x, p, sizeof x);
+		uint64_t low = (x | EACH(0x20)) & EACH(0x7f);
+		uint64_t letters = (low + EACH(0x80 - 'a')) & ~(low + EACH(0x80 - 'z' - 1));
+		uint64_t hyphens = ~((x ^ EACH('-')) + EACH(0x7f));
+		uint64_t others = (~(letters | hyphens) | x) & EACH(0x80);
+		if (others)
+			return p + (__builtin_ctzll(others) >> 3);
+		p += 8;
+	}
+#endif
+	return p;
 }
+
+static inline uint64_t lower8(const char *p)
+{
+	uint64_t x;
+	memcpy(&x, p, sizeof x);
+	return x | EACH(0x20);
+}
+
+static inline uint32_t lower4(const char *p)
+{
+	uint32_t x;
+	memcpy(&x, p, sizeof x);
+	return x | 0x20202020u;
+}
+
+/* p[0..n) is `word`, of 4 to 24 lower-case letters and hyphens, in any case. p has no octet below 0x20. */
+__attribute__((always_inline)) static inline bool is_word(const char *p, size_t n, const char *word, size_t length)
+{
+	if (n != length)
+		return false;
+	if (length < 8)
+		return lower4(p) == lower4(word) && lower4(p + length - 4) == lower4(word + length - 4);
+	return lower8(p) == lower8(word) && lower8(p + length - 8) == lower8(word + length - 8) &&
+	       (length <= 16 || lower8(p + 8) == lower8(word + 8));
+}
+#define IS_WORD(p, n, word) is_word(p, n, word, sizeof word - 1)
 
 static bool read_length(struct http1_head *head, const char *p, size_t n)
 {
@@ -79,24 +119,24 @@ static bool read_length(struct http1_head *head, const char *p, size_t n)
 static bool read_field(struct http1_head *head, const char *name, size_t n, const char *value, size_t length)
 {
 	switch (n) {
-	case 7: return !is_word(name, n, "upgrade");
-	case 16: return !is_word(name, n, "proxy-connection");
-	case 14: return !is_word(name, n, "content-length") || read_length(head, value, length);
+	case 7: return !IS_WORD(name, n, "upgrade");
+	case 16: return !IS_WORD(name, n, "proxy-connection");
+	case 14: return !IS_WORD(name, n, "content-length") || read_length(head, value, length);
 	case 17:
-		if (!is_word(name, n, "transfer-encoding"))
+		if (!IS_WORD(name, n, "transfer-encoding"))
 			return true;
-		if (head->flags & (F_CONTENT_LENGTH | F_TRANSFER_ENCODING) || !is_word(value, length, "chunked"))
+		if (head->flags & (F_CONTENT_LENGTH | F_TRANSFER_ENCODING) || !IS_WORD(value, length, "chunked"))
 			return false;
 		head->flags |= F_TRANSFER_ENCODING | F_CHUNKED;
 		return true;
 	default:
-		if (!is_word(name, n, "connection"))
+		if (!IS_WORD(name, n, "connection"))
 			return true;
 		if (head->flags & (F_CONNECTION_CLOSE | F_CONNECTION_KEEP_ALIVE))
 			return false;
-		if (is_word(value, length, "close"))
+		if (IS_WORD(value, length, "close"))
 			head->flags |= F_CONNECTION_CLOSE;
-		else if (is_word(value, length, "keep-alive"))
+		else if (IS_WORD(value, length, "keep-alive"))
 			head->flags |= F_CONNECTION_KEEP_ALIVE;
 		else
 			return false;
@@ -113,14 +153,15 @@ static const char *read_fields(const char *p, const char *end, struct http1_head
 		if (*p == '\r')
 			return p[1] == '\n' ? p + 2 : NULL;
 		const char *name = p;
+		p = span_letters(p, end);
 		while (p < end && token[(unsigned char)*p])
 			p++;
 		size_t n = (size_t)(p - name);
 		if (n == 0 || p == end || *p != ':')
 			return NULL;
-		do
+		p++;
+		while (p < end && *p == ' ')
 			p++;
-		while (p < end && *p == ' ');
 		const char *value = p;
 		p = span(p, end, ' ', false);
 		if (end - p < 2 || p[0] != '\r' || p[1] != '\n')
@@ -137,7 +178,6 @@ static const struct {
 	uint8_t length;
 	uint8_t number;
 } methods[] = {
-	{"GET ", 4, HTTP_GET},
 	{"POST ", 5, HTTP_POST},
 	{"HEAD ", 5, HTTP_HEAD},
 	{"PUT ", 4, HTTP_PUT},
@@ -149,6 +189,10 @@ static const char *read_method(const char *p, const char *end, struct http1_head
 {
 	if (end - p < 16) /* no head is shorter */
 		return NULL;
+	if (memcmp(p, "GET ", 4) == 0) {
+		head->method = HTTP_GET;
+		return p + 4;
+	}
 	for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
 		if (*p == methods[i].name[0] && memcmp(p, methods[i].name, methods[i].length) == 0) {
 			head->method = methods[i].number;
