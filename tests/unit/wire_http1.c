@@ -328,6 +328,10 @@ static void stories(void)
 	told("begins@0 GET sent@27 answer 200 cut ", "A14: an end before the framing's");
 
 	begin();
+	announce(GET), receive("H"), receive("TTP/1.1 200 OK\r\nCont"), end_of_stream();
+	told("begins@0 GET sent@27 answer cut ", "an end in the midst of a head; an answer begins at its first octet");
+
+	begin();
 	announce(GET), end_of_stream();
 	told("begins@0 GET sent@27 cut ", "A14: an end before any octet of an answer");
 

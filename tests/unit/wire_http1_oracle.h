@@ -28,8 +28,10 @@ static void record_event(void *context, const struct http1_event *event)
 	e.at = e.what == HTTP1_ANSWER_BEGINS || e.what == HTTP1_OPAQUE || e.what == HTTP1_CUT ? 0 : e.at + r->base;
 	e.head = NULL;
 	e.head_length = 0;
-	if (e.what == HTTP1_INTERIM && r->count > 0 && r->event[r->count - 1].what == HTTP1_ANSWER_BEGINS)
-		r->count--; /* taken back */
+	/* Taken back by INTERIM; before OPAQUE and CUT it depends on whether a 1xx was seen to come. */
+	if ((e.what == HTTP1_INTERIM || e.what == HTTP1_OPAQUE || e.what == HTTP1_CUT) && r->count > 0 &&
+		r->event[r->count - 1].what == HTTP1_ANSWER_BEGINS)
+		r->count--;
 	r->event[r->count++] = e;
 }
 
