@@ -530,8 +530,9 @@ bool http1_preview(struct http1 *h, const struct iovec *iov, int count, size_t l
 		return false;
 	real.side->feeds--;
 	mark_side(&mark, real.side);
+	uint64_t w = shared_of(h);
 	leave(&real);
-	atomic_init(&trial.shared, with(IN_USE, 0, 0, mark.pushed, false));
+	atomic_init(&trial.shared, with(IN_USE, w, count_of(w), (uint8_t)(mark.pushed - count_of(w)), false));
 	atomic_init(&trial.sent.busy, 0);
 	restore_side(&trial.sent, &mark);
 	struct feed f = feed_of(&trial, true, sink, context);

@@ -108,7 +108,7 @@ bool http1_announce(struct http1 *h, const struct iovec *iov, int count, size_t 
  * pending no longer. Between both calls an answer may already have ended the request: that stands. */
 bool http1_sent_only(struct http1 *h, const struct http1_mark *mark, const struct iovec *iov, int count, size_t limit,
 	size_t gone, http1_sink *sink, void *context);
-/* Events of octets about to be sent, changing nothing. At most HTTP1_PENDING_MAX requests. */
+/* Events of octets about to be sent, changing nothing. */
 bool http1_preview(struct http1 *h, const struct iovec *iov, int count, size_t limit, http1_sink *sink, void *context);
 
 /* After the system call. MSG_PEEK, MSG_OOB and MSG_ERRQUEUE are not for us. */
