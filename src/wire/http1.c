@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "wire/http1_pending.h"
 #include "wire/http1_skim.h"
 
 enum mode {
@@ -19,103 +20,6 @@ enum {
 	HAS_BEGUN = 2, /* ANSWER_BEGINS was told */
 	CLOSES = 4,
 };
-
-/* ---- the shared word ---- */
-
-/* What is known of a pending request; three bits. */
-enum { PENDING_OTHER, PENDING_HEAD, PENDING_CONNECT, PENDING_METHOD = 3, PENDING_CLOSES = 4 };
-
-#define ENTRY_BITS 3
-#define ENTRIES ((1ull << (ENTRY_BITS * HTTP1_PENDING_MAX)) - 1)
-#define COUNT_AT 48
-#define ANSWERED_AT 53
-#define IS_SENDING (1ull << 61)
-#define IN_USE (1ull << 62)
-#define IS_OPAQUE (1ull << 63)
-
-static unsigned count_of(uint64_t w)
-{
-	return (unsigned)(w >> COUNT_AT) & 31;
-}
-
-static uint8_t answered_of(uint64_t w)
-{
-	return (uint8_t)(w >> ANSWERED_AT);
-}
-
-static uint64_t with(uint64_t w, uint64_t entries, unsigned count, uint8_t answered, bool is_sending)
-{
-	return (w & (IN_USE | IS_OPAQUE)) | (entries & ENTRIES) | (uint64_t)count << COUNT_AT |
-	       (uint64_t)answered << ANSWERED_AT | (is_sending ? IS_SENDING : 0);
-}
-
-static bool swap(struct http1 *h, uint64_t *w, uint64_t next)
-{
-	return atomic_compare_exchange_weak_explicit(&h->shared, w, next, memory_order_acq_rel, memory_order_acquire);
-}
-
-static uint64_t shared_of(const struct http1 *h)
-{
-	return atomic_load_explicit(&h->shared, memory_order_acquire);
-}
-
-static bool pending_push(struct http1 *h)
-{
-	uint64_t w = shared_of(h);
-
-	do {
-		if (count_of(w) == HTTP1_PENDING_MAX)
-			return false;
-	} while (!swap(h, &w, with(w, w, count_of(w) + 1, answered_of(w), true)));
-	return true;
-}
-
-/* The request of that number, unless its answer has ended already. */
-static void pending_describe(struct http1 *h, uint8_t number, uint64_t entry)
-{
-	uint64_t w = shared_of(h);
-	uint8_t position;
-
-	do {
-		position = (uint8_t)(number - answered_of(w));
-		if (position >= count_of(w))
-			return;
-	} while (!swap(h, &w, w | entry << (ENTRY_BITS * position)));
-}
-
-static void pending_sending(struct http1 *h, bool is_sending)
-{
-	if (is_sending)
-		atomic_fetch_or_explicit(&h->shared, IS_SENDING, memory_order_acq_rel);
-	else
-		atomic_fetch_and_explicit(&h->shared, ~IS_SENDING, memory_order_acq_rel);
-}
-
-/* The oldest has been answered. */
-static void pending_pop(struct http1 *h, bool *is_early)
-{
-	uint64_t w = shared_of(h);
-
-	do {
-		if (count_of(w) == 0) /* taken back meanwhile: sent_only() says so */
-			return;
-		*is_early = count_of(w) == 1 && w & IS_SENDING;
-	} while (!swap(h, &w,
-		with(w, (w & ENTRIES) >> ENTRY_BITS, count_of(w) - 1, (uint8_t)(answered_of(w) + 1), w & IS_SENDING)));
-}
-
-/* The n newest were never sent. False: some of them have been answered. */
-static bool pending_retract(struct http1 *h, unsigned n, bool is_sending)
-{
-	uint64_t w = shared_of(h), kept;
-
-	do {
-		if (count_of(w) < n)
-			return false;
-		kept = (1ull << (ENTRY_BITS * (count_of(w) - n))) - 1;
-	} while (!swap(h, &w, with(w, w & kept, count_of(w) - n, answered_of(w), is_sending)));
-	return true;
-}
 
 /* ---- one feed of one side ---- */
 
@@ -146,7 +50,8 @@ static size_t at(const struct feed *f, const char *p)
 /* Always false, for the callers to return. */
 static bool go_opaque(const struct feed *f, enum http1_why why, uint16_t status)
 {
-	if (!(atomic_fetch_or_explicit(&f->h->shared, IS_OPAQUE, memory_order_acq_rel) & IS_OPAQUE))
+	if (!(atomic_fetch_or_explicit(&f->h->shared, HTTP1_PENDING_IS_OPAQUE, memory_order_acq_rel) &
+		    HTTP1_PENDING_IS_OPAQUE))
 		tell(f, &(struct http1_event){.what = HTTP1_OPAQUE, .why = why, .status = status});
 	return false;
 }
@@ -202,11 +107,12 @@ static bool message_end(struct feed *f, const char *p)
 	side->mode = MODE_IDLE;
 	if (f->is_sent) {
 		if (side->pushed == f->pushed_until)
-			pending_sending(f->h, false);
+			http1_pending_sent(&f->h->shared);
 		tell(f, &(struct http1_event){.what = HTTP1_REQUEST_ENDS, .at = at(f, p)});
 	} else if (!(side->flags & IS_UNSOLICITED)) {
 		bool is_early = false;
-		pending_pop(f->h, &is_early);
+		if (!http1_pending_pop(&f->h->shared, &is_early))
+			return go_opaque(f, HTTP1_WHY_CONCURRENT, 0);
 		tell(f, &(struct http1_event){.what = HTTP1_ANSWER_ENDS,
 				.at = at(f, p),
 				.closes = side->flags & CLOSES,
@@ -248,14 +154,14 @@ static bool request_head(struct feed *f, const struct http1_head *head, const ch
 {
 	struct http1_event event = {
 		.what = HTTP1_REQUEST_HEAD, .at = at(f, p), .method = head->method, .closes = closes(head)};
-	uint64_t entry = head->method == HTTP_HEAD	? PENDING_HEAD
-			 : head->method == HTTP_CONNECT ? PENDING_CONNECT
-							: PENDING_OTHER;
+	uint64_t entry = head->method == HTTP_HEAD	? HTTP1_PENDING_HEAD
+			 : head->method == HTTP_CONNECT ? HTTP1_PENDING_CONNECT
+							: HTTP1_PENDING_OTHER;
 
 	if (event.closes)
-		entry |= PENDING_CLOSES;
+		entry |= HTTP1_PENDING_CLOSES;
 	if (entry)
-		pending_describe(f->h, (uint8_t)(f->side->pushed - 1), entry);
+		http1_pending_describe(&f->h->shared, (uint8_t)(f->side->pushed - 1), entry);
 	event.head = f->message;
 	event.head_length = f->message ? (size_t)(p - f->message) : 0;
 	tell(f, &event);
@@ -273,11 +179,12 @@ static void answer_begin(struct feed *f, size_t offset)
 static bool answer_head(struct feed *f, const struct http1_head *head, const char *p, bool is_in_parser)
 {
 	struct http1_side *side = f->side;
-	uint64_t to = side->flags & IS_UNSOLICITED ? PENDING_OTHER : shared_of(f->h);
+	uint64_t to = side->flags & IS_UNSOLICITED ? HTTP1_PENDING_OTHER : http1_pending_load(&f->h->shared);
 	bool has_length =
 		head->flags & F_CHUNKED || (head->flags & F_CONTENT_LENGTH && !(head->flags & F_TRANSFER_ENCODING));
-	bool is_tunnel = head->status == 101 || ((to & PENDING_METHOD) == PENDING_CONNECT && head->status / 100 == 2);
-	bool is_bare = (to & PENDING_METHOD) == PENDING_HEAD || head->status == 204 || head->status == 304;
+	bool is_tunnel = head->status == 101 ||
+			 ((to & HTTP1_PENDING_METHOD) == HTTP1_PENDING_CONNECT && head->status / 100 == 2);
+	bool is_bare = (to & HTTP1_PENDING_METHOD) == HTTP1_PENDING_HEAD || head->status == 204 || head->status == 304;
 
 	if (head->status / 100 == 1 && head->status != 101) {
 		side->mode = MODE_IDLE;
@@ -285,7 +192,7 @@ static bool answer_head(struct feed *f, const struct http1_head *head, const cha
 			tell(f, &(struct http1_event){.what = HTTP1_INTERIM, .at = at(f, p), .status = head->status});
 		return true;
 	}
-	if (closes(head) || to & PENDING_CLOSES)
+	if (closes(head) || to & HTTP1_PENDING_CLOSES)
 		side->flags |= CLOSES;
 	if (!(side->flags & IS_UNSOLICITED)) {
 		answer_begin(f, f->message_at);
@@ -323,7 +230,7 @@ static const char *message_begin(struct feed *f, const char *p, const char *end)
 	if (f->is_sent) {
 		if (side->pushed != f->pushed_until)
 			side->pushed++; /* announced, and pending since */
-		else if (pending_push(f->h))
+		else if (http1_pending_push(&f->h->shared))
 			f->pushed_until = ++side->pushed;
 		else
 			return go_opaque(f, HTTP1_WHY_PIPELINE, 0), NULL;
@@ -331,7 +238,7 @@ static const char *message_begin(struct feed *f, const char *p, const char *end)
 		tell(f, &(struct http1_event){.what = HTTP1_REQUEST_BEGINS, .at = f->message_at});
 		n = http1_skim_request(p, end, &head);
 	} else {
-		side->flags = count_of(shared_of(f->h)) ? 0 : IS_UNSOLICITED;
+		side->flags = http1_pending_count(http1_pending_load(&f->h->shared)) ? 0 : IS_UNSOLICITED;
 		if (side->flags & IS_UNSOLICITED)
 			tell(f, &(struct http1_event){.what = HTTP1_UNSOLICITED, .at = f->message_at});
 		else if (!looks_interim(p, end))
@@ -358,7 +265,7 @@ static const char *run_parser(struct feed *f, const char *p, const char *end)
 	p = llhttp_get_error_pos(parser);
 	llhttp_resume(parser);
 	if (f->side->mode == MODE_CHUNKED)
-		return message_end(f, p), p;
+		return message_end(f, p) ? p : NULL;
 	struct http1_head head = {
 		.content_length = parser->content_length,
 		.status = parser->status_code,
@@ -366,6 +273,9 @@ static const char *run_parser(struct feed *f, const char *p, const char *end)
 		.method = parser->method,
 		.is_new = parser->http_major > 0 && parser->http_minor > 0,
 	};
+	/* llhttp takes an upgrade's request for ended at its head, unless its body's length is told. */
+	if (parser->upgrade && !(head.flags & F_CHUNKED) && head.content_length == 0)
+		head.flags &= (uint16_t)~F_TRANSFER_ENCODING;
 	return head_end(f, &head, p, true) ? p : NULL;
 }
 
@@ -396,7 +306,8 @@ static bool feed_piece(struct feed *f, const char *p, size_t n)
 				p = end;
 			} else {
 				p += side->left;
-				message_end(f, p);
+				if (!message_end(f, p))
+					return false;
 			}
 			break;
 		case MODE_ENDLESS: p = end; break;
@@ -449,17 +360,18 @@ static struct feed feed_of(struct http1 *h, bool is_sent, http1_sink *sink, void
 void http1_init(struct http1 *h)
 {
 	memset(h, 0, sizeof *h);
-	atomic_store_explicit(&h->shared, IN_USE, memory_order_release);
+	atomic_store_explicit(&h->shared, HTTP1_PENDING_IN_USE, memory_order_release);
 }
 
 bool http1_is_framed(const struct http1 *h)
 {
-	return (shared_of(h) & (IN_USE | IS_OPAQUE)) == IN_USE;
+	return (http1_pending_load(&h->shared) & (HTTP1_PENDING_IN_USE | HTTP1_PENDING_IS_OPAQUE)) ==
+	       HTTP1_PENDING_IN_USE;
 }
 
 unsigned http1_pending(const struct http1 *h)
 {
-	return count_of(shared_of(h));
+	return http1_pending_count(http1_pending_load(&h->shared));
 }
 
 static bool needs_parser(uint8_t mode)
@@ -515,7 +427,8 @@ bool http1_sent_only(struct http1 *h, const struct http1_mark *mark, const struc
 	}
 	restore_side(f.side, mark);
 	if (feed_iov(&f, iov, count, gone) &&
-		!pending_retract(h, (uint8_t)(f.pushed_until - f.side->pushed), f.side->mode != MODE_IDLE))
+		!http1_pending_retract(
+			&h->shared, (uint8_t)(f.pushed_until - f.side->pushed), f.side->mode != MODE_IDLE))
 		go_opaque(&f, HTTP1_WHY_CONCURRENT, 0);
 	return leave(&f);
 }
@@ -530,9 +443,10 @@ bool http1_preview(struct http1 *h, const struct iovec *iov, int count, size_t l
 		return false;
 	real.side->feeds--;
 	mark_side(&mark, real.side);
-	uint64_t w = shared_of(h);
+	uint64_t w = http1_pending_load(&h->shared);
 	leave(&real);
-	atomic_init(&trial.shared, with(IN_USE, w, count_of(w), (uint8_t)(mark.pushed - count_of(w)), false));
+	atomic_init(&trial.shared, http1_pending_word(HTTP1_PENDING_IN_USE, w, http1_pending_count(w),
+					   (uint8_t)(mark.pushed - http1_pending_count(w)), false));
 	atomic_init(&trial.sent.busy, 0);
 	restore_side(&trial.sent, &mark);
 	struct feed f = feed_of(&trial, true, sink, context);

@@ -76,9 +76,7 @@ struct http1_side {
 
 /* All zero: unused, feeds do nothing. */
 struct http1 {
-	/* The pending requests, oldest lowest: three bits each (bits 0..47), their number (48..52), how many have been
-	 * answered, modulo 256 (53..60), whether the newest is still being sent (61), in use (62), opaque (63). Written
-	 * by both sides by compare-and-swap; acquire and release, though it guards nothing but itself. */
+	/* The pending requests, and whether all this is in use (http1_pending.h). */
 	_Atomic uint64_t shared;
 	struct http1_side sent, received;
 };

@@ -415,6 +415,12 @@ static void partial_sends(void)
 	told("begins@0 GET sent@27 opaque:concurrent ", "an answer to what was never sent: opaque");
 
 	begin();
+	announce(GET), receive("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no");
+	line[0] = '\0';
+	only(GET, 0), receive("k");
+	told("opaque:concurrent ", "and so when it was only half there");
+
+	begin();
 	announce(GET);
 	struct http1_mark old = mark;
 	announce(GET);
