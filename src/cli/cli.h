@@ -64,6 +64,8 @@ struct group {
 	struct region region;
 	char name[65];
 	char path[256];
+	char user[40]; /* whose it is */
+	char root[32]; /* -p: "/proc/PID/root", before that process's paths; else "" */
 	pid_t through; /* -p into another pid namespace: the members' ids mean pids in there; else 0 */
 };
 struct groups {
@@ -81,6 +83,12 @@ void groups_close(struct groups *g);
 bool group_member_lives(uint64_t id, const void *group);
 /* Calls of members that were killed are in flight no more; where it can be told and the region may be written. */
 void groups_freshen(struct groups *g);
+/* Which bypasses hold for a group now (core/bypass.h), and a word about each on stderr with what undoes it. Those of
+ * the user and the machine are said once, and also where there is no group yet. False: none holds. */
+unsigned group_bypass(const struct group *g);
+bool groups_say_bypass(const struct groups *g, const struct options *o);
+/* " -g GROUP -p PID --all-users", as far as they were given: for commands that undo. group: null: the options' own. */
+const char *options_again(const struct options *o, const char *group);
 /* The destinations of a region by name: malloc'd indices, *n of them. */
 uint32_t *groups_sorted(const struct region *r, size_t *n);
 /* "no such destination", with what is near, on stderr. Returns EXIT_ABSENT. */

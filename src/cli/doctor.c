@@ -15,6 +15,7 @@
 #include "cli/doctor.h"
 #include "cli/settings.h"
 #include "cli/shim.h"
+#include "core/bypass.h"
 #include "core/identity.h"
 
 /* ---- findings ---- */
@@ -142,7 +143,7 @@ static void look_at_bypass(void)
 	if (own_getenv("RESIL_DISABLE"))
 		doctor_say(
 			DOCTOR_NOTE, "bypass", "RESIL_DISABLE is set here: programs started with it are not guarded");
-	if (access("/run/resil/off", F_OK) == 0)
+	if (bypass_markers("", "") & BYPASS_MACHINE)
 		doctor_say(DOCTOR_PROBLEM, "bypass", "the whole machine is off; root undoes it with 'resil on --host'");
 	if (groups_place(&o, dir, suffix) == 0) {
 		snprintf(path, sizeof path, "%s/off", dir);

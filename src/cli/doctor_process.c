@@ -11,6 +11,7 @@
 #include "cli/binary.h"
 #include "cli/doctor.h"
 #include "cli/shim.h"
+#include "core/bypass.h"
 #include "core/identity.h"
 #include "core/member.h"
 
@@ -277,7 +278,14 @@ static const struct member *say_member(pid_t pid, struct groups *g, const char *
 	}
 	const struct region *r = &g->at[0].region;
 	if (atomic_load(&r->header->is_off))
-		doctor_say(DOCTOR_PROBLEM, "group", "%s is off; 'resil on -g %s' undoes it", group, group);
+		doctor_say(
+			DOCTOR_PROBLEM, "group", "%s is off; 'resil on -g %s -p %d' undoes it", group, group, (int)pid);
+	unsigned bypass = group_bypass(&g->at[0]);
+	if (bypass & BYPASS_USER)
+		doctor_say(DOCTOR_PROBLEM, "group", "every group of its user is off; 'resil on -p %d' undoes it",
+			(int)pid);
+	if (bypass & BYPASS_MACHINE)
+		doctor_say(DOCTOR_PROBLEM, "group", "the whole machine is off; root undoes it with 'resil on --host'");
 	const struct member *m = find_member(r, inner_pid(pid));
 	if (!m) {
 		doctor_say(DOCTOR_NOTE, "member", "it has not joined %s yet: it does at its first guarded connection%s",

@@ -3,12 +3,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "control/nearby.h"
+#include "core/bypass.h"
 #include "core/identity.h"
 #include "core/member.h"
 #include "core/registry.h"
@@ -30,6 +32,22 @@ int options_take(const struct verb *verb, struct options *o, int option)
 	case 'h': verb_print_help(verb, stdout); return EXIT_DONE;
 	default: fprintf(stderr, "Try 'resil help %s'.\n", verb->name); return EXIT_USAGE;
 	}
+}
+
+const char *options_again(const struct options *o, const char *group)
+{
+	static char at[GROUP_MAX + 64];
+	struct text t = TEXT_ON(at);
+	at[0] = '\0';
+	if (!group)
+		group = o->group;
+	if (group)
+		text_fmt(&t, " -g %s", group);
+	if (o->pid)
+		text_fmt(&t, " -p %d", (int)o->pid);
+	if (o->all_users)
+		text_str(&t, " --all-users");
+	return at;
 }
 
 /* ---- variables ---- */
@@ -149,6 +167,16 @@ bool groups_socket(const struct options *o, const struct group *g, char *path, s
 
 /* ---- opening ---- */
 
+static void owner_name(char to[40], const char *path)
+{
+	struct stat st = {0};
+	const struct passwd *who = stat(path, &st) == 0 ? getpwuid(st.st_uid) : NULL;
+	if (who)
+		snprintf(to, 40, "%s", who->pw_name);
+	else
+		snprintf(to, 40, "%u", (unsigned)st.st_uid);
+}
+
 static int open_one(struct groups *g, const char *path, bool is_for_change)
 {
 	struct region r = {0};
@@ -166,6 +194,8 @@ static int open_one(struct groups *g, const char *path, bool is_for_change)
 	struct group *new = &g->at[g->n++];
 	new->region = r;
 	new->through = 0;
+	new->root[0] = '\0';
+	owner_name(new->user, path);
 	snprintf(new->path, sizeof new->path, "%s", path);
 	memcpy(new->name, r.header->group, sizeof new->name);
 	new->name[sizeof new->name - 1] = '\0';
@@ -294,8 +324,10 @@ int groups_open(struct groups *g, const struct options *o, bool is_for_change)
 			return EXIT_ABSENT;
 		}
 	}
-	for (size_t i = 0; o->pid && i < g->n; i++)
+	for (size_t i = 0; o->pid && i < g->n; i++) {
 		g->at[i].through = is_elsewhere(o->pid) ? o->pid : 0;
+		snprintf(g->at[i].root, sizeof g->at[i].root, "/proc/%d/root", (int)o->pid);
+	}
 	if (g->n)
 		qsort(g->at, g->n, sizeof *g->at, by_name);
 	return 0;
@@ -330,6 +362,49 @@ void groups_freshen(struct groups *g)
 	for (size_t i = 0; i < g->n; i++)
 		if (!g->at[i].region.is_read_only && g->at[i].through == 0)
 			member_reap_dead(&g->at[i].region);
+}
+
+/* ---- bypasses ---- */
+
+unsigned group_bypass(const struct group *g)
+{
+	return bypass_of(&g->region, g->root);
+}
+
+static unsigned place_bypass(const struct options *o)
+{
+	char dir[256], suffix[64], root[32] = "";
+	if (o->pid)
+		snprintf(root, sizeof root, "/proc/%d/root", (int)o->pid);
+	return bypass_markers(root, !o->all_users && groups_place(o, dir, suffix) == 0 ? dir : "");
+}
+
+bool groups_say_bypass(const struct groups *g, const struct options *o)
+{
+	unsigned found = place_bypass(o);
+	if (found & BYPASS_MACHINE)
+		fputs("resil: the whole machine is off: every call passes unguarded; root undoes it with 'resil on "
+		      "--host'\n",
+			stderr);
+	if (found & BYPASS_USER)
+		fprintf(stderr,
+			"resil: every group of %s is off, those to come as well: all calls pass unguarded; 'resil "
+			"on%s' undoes it\n",
+			o->pid ? "that user" : "yours", options_again(&(struct options){.pid = o->pid}, NULL));
+	const char *said = "";
+	bool is_any = false;
+	for (size_t i = 0; i < g->n; i++) {
+		unsigned one = group_bypass(&g->at[i]) & ~found;
+		/* Sorted by name, not by user: said again rather than missed. */
+		if (one & BYPASS_USER && strcmp(said, g->at[i].user) != 0)
+			fprintf(stderr, "resil: every group of %s is off: that user undoes it with 'resil on'\n",
+				said = g->at[i].user);
+		if (one & BYPASS_GROUP)
+			fprintf(stderr, "resil: group %s is off: its calls pass unguarded; 'resil on%s' undoes it\n",
+				g->at[i].name, options_again(o, g->at[i].name));
+		is_any |= one != 0;
+	}
+	return is_any || found != 0;
 }
 
 static int by_destination(const void *a, const void *b, void *region)

@@ -8,10 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/bypass.h"
 #include "core/identity.h"
 
-#define HOST_DIR "/run/resil"
-#define HOST_MARKER HOST_DIR "/off"
+#define HOST_DIR BYPASS_MACHINE_DIR
+#define HOST_MARKER BYPASS_MACHINE_MARKER
 
 static int failed(const char *what)
 {
@@ -63,30 +64,52 @@ static int set_user_marker(const struct options *o, bool is_off)
 	return set_marker(path, is_off);
 }
 
+static void print_json(const struct groups *g)
+{
+	char at[1024] = "";
+	fputs("{\"groups\":[", stdout);
+	for (size_t i = 0; i < g->n; i++) {
+		struct text t = TEXT_ON(at);
+		unsigned bypass = group_bypass(&g->at[i]);
+		text_str(&t, "{\"group\":");
+		text_json(&t, g->at[i].name);
+		text_fmt(&t, ",\"off\":%s,\"bypass\":", bypass ? "true" : "false");
+		render_bypass(&t, bypass);
+		printf("%s%s}", i ? "," : "", at);
+	}
+	fputs("]}\n", stdout);
+}
+
+static void print_lines(const struct options *o, const struct groups *g, bool is_off)
+{
+	for (size_t i = 0; i < g->n; i++) {
+		const struct group *one = &g->at[i];
+		const char *state = !group_bypass(one) ? "on" : is_off || !out_is_terminal() ? "off" : "still off";
+		if (!out_is_terminal())
+			printf("%s\t%s\n", one->name, state);
+		else if (o->all_users)
+			printf("group %s of %s is %s\n", one->name, one->user, state);
+		else
+			printf("group %s is %s\n", one->name, state);
+	}
+}
+
+/* Sets the flags and tells what holds then, which after `on` may still be another bypass. */
 static int set_flags(const struct options *o, bool is_off)
 {
 	struct groups g;
 	int code = groups_open(&g, o, true);
 	if (code)
 		return code;
-	for (size_t i = 0; i < g.n; i++) {
+	for (size_t i = 0; i < g.n; i++)
 		atomic_store(&g.at[i].region.header->is_off, is_off ? 1 : 0);
-		if (o->is_json)
-			continue;
-		printf(out_is_terminal() ? "group %s is %s\n" : "%s\t%s\n", g.at[i].name, is_off ? "off" : "on");
-	}
-	if (o->is_json) {
-		char name_at[512] = "";
-		fputs("{\"groups\":[", stdout);
-		for (size_t i = 0; i < g.n; i++) {
-			struct text name = TEXT_ON(name_at);
-			text_json(&name, g.at[i].name);
-			printf("%s{\"group\":%s,\"off\":%s}", i ? "," : "", name_at, is_off ? "true" : "false");
-		}
-		fputs("]}\n", stdout);
-	}
+	if (o->is_json)
+		print_json(&g);
+	else
+		print_lines(o, &g, is_off);
+	bool is_still_off = !is_off && groups_say_bypass(&g, o);
 	groups_close(&g);
-	return 0;
+	return is_still_off ? EXIT_FAILED : EXIT_DONE;
 }
 
 static int run_switch(const struct verb *verb, int argc, char **argv, bool is_off)
@@ -119,14 +142,19 @@ static int run_switch(const struct verb *verb, int argc, char **argv, bool is_of
 		return code;
 	code = set_flags(&o, is_off);
 	if (code == 0 && !o.group && !o.is_json)
-		fprintf(stderr, "resil: %s%s\n",
+		fprintf(stderr, "resil: %s%s%s%s%s\n",
 			is_host	      ? "every program on this machine"
 			: o.all_users ? "the groups of every user"
+			: o.pid	      ? "every group of that user, those to come as well,"
 				      : "every group of yours, those to come as well,",
-			is_off	  ? is_host ? " passes everything through; 'resil on --host' undoes it"
-					    : " is off; 'resil on' undoes it"
+			is_off	  ? is_host ? " passes everything through" : " is off"
 			: is_host ? " is guarded again"
-				  : " is on again");
+				  : " is on again",
+			is_off ? "; 'resil on" : "",
+			!is_off	  ? ""
+			: is_host ? " --host"
+				  : options_again(&o, NULL),
+			is_off ? "' undoes it" : "");
 	return code;
 }
 
@@ -142,7 +170,7 @@ static int run_on(const struct verb *verb, int argc, char **argv)
 
 const struct verb verb_off = {
 	.name = "off",
-	.arguments = "[-g GROUP] [-p PID] [--host] [--json]",
+	.arguments = "[-g GROUP] [-p PID] [--all-users] [--host] [--json]",
 	.summary = "bypass: everything passes unguarded, seen at the next call",
 	.help = "Without options: all groups of this user, those to come as well (a marker file in the state "
 		"directory).\n\n"
@@ -154,11 +182,14 @@ const struct verb verb_off = {
 
 const struct verb verb_on = {
 	.name = "on",
-	.arguments = "[-g GROUP] [-p PID] [--host] [--json]",
+	.arguments = "[-g GROUP] [-p PID] [--all-users] [--host] [--json]",
 	.summary = "ends the bypass",
-	.help = "Undoes 'resil off' with the same options.\n\n"
+	.help = "Undoes 'resil off' with the same options. Where another bypass still holds (all groups of the user, "
+		"the "
+		"machine) it says so: code 1.\n\n"
 		"Options:\n" OPTIONS_HELP "      --host          everything on this machine (root)\n\n"
-		"Example:\n  resil on -g curl\n\nExit codes: 0 done, 2 wrong usage, 3 no such group, 4 not "
+		"Example:\n  resil on -g curl\n\nExit codes: 0 done, 1 still off, 2 wrong usage, 3 no such group, 4 "
+		"not "
 		"permitted.\n",
 	.run = run_on,
 };

@@ -78,6 +78,10 @@ static void status_json(struct status *s, const struct groups *g, int64_t now_ns
 		struct text t = TEXT_ON(buffer);
 		text_fmt(&t, "%s{\"group\":", i ? "," : "");
 		text_json(&t, g->at[i].name);
+		text_str(&t, ",\"user\":");
+		text_json(&t, g->at[i].user);
+		text_str(&t, ",\"bypass\":");
+		render_bypass(&t, group_bypass(&g->at[i]));
 		text_str(&t, ",\"destinations\":[");
 		fputs(buffer, stdout);
 		const char *comma = "";
@@ -124,11 +128,7 @@ static int run_status(const struct verb *verb, int argc, char **argv)
 		return code;
 	groups_freshen(&g);
 	(s.o.is_json ? status_json : status_table)(&s, &g, clock_now_ns());
-	for (size_t i = 0; i < g.n; i++)
-		if (atomic_load(&g.at[i].region.header->is_off))
-			fprintf(stderr,
-				"resil: group %s is off: its calls pass unguarded; 'resil on -g %s' undoes it\n",
-				g.at[i].name, g.at[i].name);
+	groups_say_bypass(&g, &s.o);
 	if (s.shown == 0 && s.destination)
 		code = groups_lack(&g, s.destination);
 	else if (s.shown == 0 && !s.o.is_json)

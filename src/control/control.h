@@ -17,6 +17,7 @@ struct control_host {
 	pid_t private_pid;		/* state = private: the pid in the socket's name; else 0 */
 	struct region *(*region)(void); /* the region in use now; null: none */
 	bool (*is_alone)(void); /* the app's threads have all left: asked once a second, stops like stop; null: never */
+	const _Atomic bool *is_off;   /* a marker of `resil off` was seen; null: not known */
 	const _Atomic uint32_t *stop; /* non-zero: return at once, keeping the listening socket open */
 };
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "core/bypass.h"
 #include "core/registry.h"
 
 /* The rate of the default `sliding_window` is for display only; below this it would mislead (CONTRACT 3,
@@ -46,7 +47,20 @@ bool render_is_healthy(const struct circuit_view *v)
 	return v->state == BREAKER_CLOSED && render_rate_hundredths(v) < 5000;
 }
 
-bool render_health(struct text *t, const struct region *r, int64_t now_ns)
+void render_bypass(struct text *t, unsigned bypass)
+{
+	const char *comma = "";
+	text_char(t, '[');
+	for (unsigned i = 0; bypass_name(i); i++) {
+		if (!(bypass >> i & 1))
+			continue;
+		text_fmt(t, "%s\"%s\"", comma, bypass_name(i));
+		comma = ",";
+	}
+	text_char(t, ']');
+}
+
+bool render_health(struct text *t, const struct region *r, unsigned bypass, int64_t now_ns)
 {
 	struct circuit_view v;
 	bool is_healthy = true;
@@ -55,7 +69,9 @@ bool render_health(struct text *t, const struct region *r, int64_t now_ns)
 		circuit_view(r, (uint32_t)i, now_ns, &v);
 		is_healthy = render_is_healthy(&v);
 	}
-	text_fmt(t, "{\"status\":\"%s\",\"breakers\":{", is_healthy ? "healthy" : "degraded");
+	text_fmt(t, "{\"status\":\"%s\",\"bypass\":", is_healthy ? "healthy" : "degraded");
+	render_bypass(t, bypass);
+	text_str(t, ",\"breakers\":{");
 	const char *comma = "";
 	for (int i = registry_next(r, 0); i >= 0; i = registry_next(r, (uint32_t)i + 1)) {
 		circuit_view(r, (uint32_t)i, now_ns, &v);

@@ -8,8 +8,10 @@
 #include "core/events.h"
 #include "policy/config.h"
 
-/* {"status":...,"breakers":{...}}; returns true when healthy. */
-bool render_health(struct text *t, const struct region *r, int64_t now_ns);
+/* {"status":...,"bypass":[...],"breakers":{...}}; returns true when healthy. bypass: of core/bypass.h. */
+bool render_health(struct text *t, const struct region *r, unsigned bypass, int64_t now_ns);
+/* ["group","user","machine"], those that hold. */
+void render_bypass(struct text *t, unsigned bypass);
 void render_destination(struct text *t, const struct region *r, uint32_t index, int64_t now_ns);
 /* [destination, ...] */
 void render_destinations(struct text *t, const struct region *r, int64_t now_ns);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "control/nearby.h"
 #include "control/params.h"
+#include "core/bypass.h"
 #include "core/member.h"
 #include "core/registry.h"
 #include "policy/policy.h"
@@ -56,7 +57,11 @@ static int get_health(struct request *q, struct answer *a)
 	if (found == PARAMS_BROKEN ||
 		(found == PARAMS_FOUND && strict[0] && strcmp(strict, "0") != 0 && strcmp(strict, "1") != 0))
 		return routes_error(a, 400, "strict is 0 or 1");
-	bool is_healthy = render_health(a->body, q->region, q->now_ns);
+	unsigned bypass = bypass_of(q->region, "");
+	/* Where its user's marker would lie only the process itself knows, when the region is no file. */
+	if (!q->region->is_shared && bypass == 0 && q->host->is_off && atomic_load(q->host->is_off))
+		bypass = BYPASS_USER;
+	bool is_healthy = render_health(a->body, q->region, bypass, q->now_ns);
 	return !is_healthy && found == PARAMS_FOUND && strcmp(strict, "0") != 0 ? 503 : 200;
 }
 

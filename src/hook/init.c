@@ -34,6 +34,7 @@ static int serve(const _Atomic uint32_t *stop)
 		.private_pid = private_pid(),
 		.region = guest_region_now,
 		.is_alone = service_is_alone,
+		.is_off = &guest_is_off,
 		.stop = stop,
 	};
 	return control_run(&host);

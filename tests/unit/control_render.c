@@ -165,7 +165,7 @@ static void test_json(void)
 			   "\"fallbacks\":{},\"faults\":{}") != NULL,
 		"fields whose work comes later are there, and empty");
 	t = fresh();
-	tap_ok(!render_health(&t, &region, clock_now_ns()) && json_is_valid(out) &&
+	tap_ok(!render_health(&t, &region, 0, clock_now_ns()) && json_is_valid(out) &&
 			strstr(out, "\"half:1\":{\"state\":\"closed\",\"failure_rate\":\"50.00%\",\"total_calls\":30,"
 				    "\"retry_after_ms\":0}"),
 		"health: half of the calls failing degrades, also while closed");
@@ -183,7 +183,7 @@ static void test_damage(void)
 			at[(seed >> 16) % region.size] = (unsigned char)(seed >> 56);
 		}
 		struct text t = fresh();
-		render_health(&t, &region, clock_now_ns());
+		render_health(&t, &region, 0, clock_now_ns());
 		tap_expect(json_is_valid(out), "round %d: health", round);
 		t = fresh();
 		render_destinations(&t, &region, clock_now_ns());
