@@ -9,6 +9,7 @@ setup() {
 }
 # json EXPRESSION: evaluated over the JSON `j` in $output.
 json() { python3 -c 'import json,sys; j = json.load(sys.stdin); print('"$1"')' <<<"$output"; }
+asked() { run --separate-stderr resil "$@"; }
 # A group `dial` with one circuit, closed.
 group() {
 	peer server 127.0.0.1 answer
@@ -76,4 +77,89 @@ group() {
 	wait_until bypass_is "[]"
 	resil off
 	wait_until bypass_is "['user']"
+}
+
+@test "the failure rate is the same in the table, in JSON and in /health: unknown while it is, and then what it is" {
+	peer server 127.0.0.1 refuse
+	name=127.0.0.1:$server_port
+	printf '[resil]\ncontrol = on\n[defaults]\nfailure_threshold = 30\nrecovery_timeout = 1h\nrecovery_max = 1h\n' >"$dir/resil.conf"
+	export RESIL_CONF=$dir/resil.conf
+	rates() {
+		resil status | cut -f5
+		destination "$name" failure_rate
+		curl -sS -m 5 --unix-socket "$RESIL_RUNTIME_DIR/dial.sock" http://resil/health |
+			python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin)["breakers"]["'"$name"'"]["failure_rate"]))'
+	}
+	# 25 failures: enough to speak of a rate, closed still.
+	under "$bin/dial" -n 25 127.0.0.1 "$server_port" || true
+	start one under "$bin/dial" -n 2 -i 100000 127.0.0.1 "$server_port"
+	serves() { curl -sS -m 5 --unix-socket "$RESIL_RUNTIME_DIR/dial.sock" http://resil/health >/dev/null 2>&1; }
+	wait_until serves
+	assert_equal "$(rates | tr -d '"' | xargs)" "100.00% 100.00% 100.00%"
+	# The opening begins a new window: nothing is known of it yet.
+	under "$bin/dial" -n 5 127.0.0.1 "$server_port" || true
+	assert_equal "$(destination "$name" state)" open
+	assert_equal "$(rates | xargs)" "- null null"
+}
+
+@test "reset under a mode set by hand tells that it stays, and how to undo it (B15)" {
+	group
+	resil force "$name" open --forever
+	asked reset "$name" -g dial
+	assert_success
+	assert_output --partial forced_open
+	[[ $stderr == *"$name of group dial stays forced_open"*"'resil force $name auto -g dial'"* ]] || fail "$stderr"
+	resil force "$name" auto
+	asked reset "$name"
+	assert_success
+	assert_equal "$stderr" ""
+}
+
+# refused REGEXP: status says what is wrong and ends with 1, with --exit-code as well.
+refused() {
+	asked status
+	assert_failure 1
+	[[ $stderr =~ $1 ]] || fail "$stderr"
+	[[ $stderr != *"has made a connection"* ]] || fail "$stderr"
+	asked status --exit-code
+	assert_failure 1
+	asked status --json
+	assert_failure 1
+}
+
+@test "a damaged region: status says so, with 1, and does not say that nothing has connected" {
+	group
+	python3 - "$RESIL_STATE_DIR"/dial.* <<-'END'
+		import os, random, sys
+		random.seed(3)
+		with open(sys.argv[1], "r+b") as f:
+		    f.seek(4096)
+		    f.write(random.randbytes(os.path.getsize(sys.argv[1]) - 4096))
+	END
+	refused "region of group dial is damaged: .*; remove .*/dial\..* when none of its programs run"
+}
+
+@test "a state directory that the shim refuses: status says why, with 1" {
+	mkdir "$dir/elsewhere"
+	ln -s elsewhere "$RESIL_STATE_DIR"
+	refused "$RESIL_STATE_DIR is a symbolic link: .* keeps circuits of its own"
+	rm "$RESIL_STATE_DIR"
+	mkdir -m 755 "$RESIL_STATE_DIR"
+	refused "$RESIL_STATE_DIR is open to others .mode 755.*chmod 700"
+	rmdir "$RESIL_STATE_DIR"
+	echo >"$RESIL_STATE_DIR"
+	refused "$RESIL_STATE_DIR is no directory"
+	rm "$RESIL_STATE_DIR"
+	need_root "to give it away"
+	mkdir -m 700 "$RESIL_STATE_DIR"
+	chown 65534 "$RESIL_STATE_DIR"
+	refused "$RESIL_STATE_DIR belongs to user 65534"
+}
+
+@test "a state directory that is not there, or cannot be made, is told apart" {
+	asked status
+	assert_success
+	[[ $stderr == *"no guarded program has made a connection"* ]] || fail "$stderr"
+	export RESIL_STATE_DIR=/proc/nowhere/state
+	refused "/proc/nowhere/state cannot be made: .* keeps circuits of its own"
 }

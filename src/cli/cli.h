@@ -71,6 +71,7 @@ struct group {
 struct groups {
 	struct group *at;
 	size_t n;
+	bool is_troubled; /* a file was passed over that the shim would not take either */
 };
 /* The state directory, and the suffix that region files of the wanted namespaces have; with -p as that process has
  * them. 0 or an exit code, said on stderr. */
@@ -79,6 +80,10 @@ int groups_place(const struct options *o, char dir[256], char suffix[64]);
  * EXIT_ABSENT). */
 int groups_open(struct groups *g, const struct options *o, bool is_for_change);
 void groups_close(struct groups *g);
+/* Is something wrong, so that programs go without shared circuits or pass unguarded: the state directory (asked before
+ * opening), a region? Said on stderr. */
+bool groups_say_refused(const struct options *o);
+bool groups_say_damaged(const struct groups *g);
 /* Does a member live (in its own pid namespace)? ctx: the group. */
 bool group_member_lives(uint64_t id, const void *group);
 /* Calls of members that were killed are in flight no more; where it can be told and the region may be written. */

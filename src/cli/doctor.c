@@ -53,21 +53,13 @@ void doctor_say(enum doctor_verdict verdict, const char *topic, const char *fmt,
 
 static void look_at_dir(const char *topic, const char *dir)
 {
-	struct stat st;
-	if (lstat(dir, &st) != 0) {
-		if (errno == ENOENT)
-			doctor_say(DOCTOR_OK, topic, "%s is not there yet; the first guarded program makes it", dir);
-		else
-			doctor_say(DOCTOR_PROBLEM, topic, "%s: %s", dir, strerror(errno));
-		return;
-	}
-	if (!S_ISDIR(st.st_mode))
-		doctor_say(DOCTOR_PROBLEM, topic, "%s is no directory", dir);
-	else if (st.st_uid != geteuid())
-		doctor_say(DOCTOR_PROBLEM, topic, "%s belongs to user %u, not to you", dir, (unsigned)st.st_uid);
-	else if (st.st_mode & 077 && (st.st_mode & 066 || geteuid() != 0))
-		doctor_say(DOCTOR_PROBLEM, topic, "%s is open to others (mode %o); chmod 700 it", dir,
-			(unsigned)(st.st_mode & 07777));
+	char why_at[256] = "";
+	struct text why = TEXT_ON(why_at);
+	int err = identity_check_dir(dir, geteuid(), &why);
+	if (err == -ENOENT)
+		doctor_say(DOCTOR_OK, topic, "%s is not there yet; the first guarded program makes it", dir);
+	else if (err)
+		doctor_say(DOCTOR_PROBLEM, topic, "%s %s", dir, why_at);
 	else
 		doctor_say(DOCTOR_OK, topic, "%s", dir);
 }

@@ -34,10 +34,11 @@ static void report(const struct options *o, const struct group *g, uint32_t inde
 	table_print(t);
 }
 
-/* Does it to every group that has the destination. */
+/* Does it to every group that has the destination. ctx: null: a reset, which leaves a mode as it was. */
 static int change(const struct options *o, const char *destination,
 	void (*act)(struct region *r, uint32_t index, const void *ctx), const void *ctx)
 {
+	struct circuit_view v;
 	struct groups g;
 	size_t done = 0;
 	int code = groups_open(&g, o, true);
@@ -49,6 +50,10 @@ static int change(const struct options *o, const char *destination,
 			continue;
 		act(&g.at[i].region, (uint32_t)index, ctx);
 		report(o, &g.at[i], (uint32_t)index);
+		circuit_view(&g.at[i].region, (uint32_t)index, clock_now_ns(), &v);
+		if (!ctx && v.mode != BREAKER_AUTO)
+			fprintf(stderr, "resil: %s of group %s stays %s; 'resil force %s auto%s' undoes that\n", v.name,
+				g.at[i].name, breaker_mode_name(v.mode), v.name, options_again(o, g.at[i].name));
 		done++;
 	}
 	if (done == 0)
@@ -116,8 +121,7 @@ static int run_force(const struct verb *verb, int argc, char **argv)
 	f.for_ms = (uint64_t)(for_ns / NS_PER_MS);
 	int code = change(&o, argv[optind], act_force, &f);
 	if (code == EXIT_DONE && f.mode != BREAKER_AUTO)
-		fprintf(stderr, "resil: undo it with: resil force %s auto%s%s\n", argv[optind], o.group ? " -g " : "",
-			o.group ? o.group : "");
+		fprintf(stderr, "resil: undo it with: resil force %s auto%s\n", argv[optind], options_again(&o, NULL));
 	return code;
 }
 
@@ -162,8 +166,8 @@ const struct verb verb_reset = {
 	.name = "reset",
 	.arguments = "DEST [-g GROUP] [-p PID] [--all-users] [--json]",
 	.summary = "closes a circuit and forgets its failure streak",
-	.help = "Closes the circuit, with streak and back-off at zero. A mode set by 'resil force' stays; counters "
-		"stay.\n\n"
+	.help = "Closes the circuit, with streak and back-off at zero. A mode set by 'resil force' stays, and "
+		"is told; counters stay.\n\n"
 		"Options:\n" OPTIONS_HELP "\nExample:\n  resil reset api.internal:443\n\n"
 		"Exit codes: 0 done, 2 wrong usage, 3 no such destination or group, 4 not permitted.\n",
 	.run = run_reset,

@@ -222,6 +222,7 @@ static int open_dir(struct groups *g, const char *dir, const char *suffix, bool 
 			continue;
 		snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
 		int err = strlen(path) < 256 ? open_one(g, path, is_for_change) : -ENAMETOOLONG;
+		g->is_troubled |= err == -EPERM;
 		if (err && err != -ENOENT)
 			fprintf(stderr, "resil: %s is passed over: %s\n", path,
 				err == -EPROTO	? "not a region of this version"
@@ -362,6 +363,55 @@ void groups_freshen(struct groups *g)
 	for (size_t i = 0; i < g->n; i++)
 		if (!g->at[i].region.is_read_only && g->at[i].through == 0)
 			member_reap_dead(&g->at[i].region);
+}
+
+/* ---- what is wrong ---- */
+
+bool groups_say_refused(const struct options *o)
+{
+	char dir[256], suffix[64], why_at[256] = "";
+	struct text why = TEXT_ON(why_at);
+	uid_t uid = geteuid();
+
+	if (o->all_users || (o->pid && pid_uid(o->pid, &uid)) || groups_place(o, dir, suffix))
+		return false; /* groups_open says why */
+	int err = identity_check_dir(dir, uid, &why);
+	if (err == 0)
+		return false;
+	if (err == -ENOENT && o->pid == 0) {
+		/* It is made by the first program that needs it, if that can be. */
+		char *slash = strrchr(dir, '/');
+		if (slash && slash != dir) {
+			*slash = '\0';
+			if (access(dir, W_OK | X_OK) != 0)
+				text_fmt(&why, "cannot be made: %s: %s", dir, strerror(errno));
+			*slash = '/';
+		}
+	}
+	if (!why_at[0])
+		return false;
+	fprintf(stderr,
+		"resil: the state directory %s %s: the shim refuses it, and each process keeps circuits of its own\n",
+		dir, why_at);
+	return true;
+}
+
+bool groups_say_damaged(const struct groups *g)
+{
+	char why_at[256];
+	bool is_any = g->is_troubled;
+	for (size_t i = 0; i < g->n; i++) {
+		struct text why = TEXT_ON(why_at);
+		why_at[0] = '\0';
+		if (region_valid(&g->at[i].region, &why))
+			continue;
+		fprintf(stderr,
+			"resil: the region of group %s is damaged: %s: calls may pass unguarded; remove %s when none "
+			"of its programs run\n",
+			g->at[i].name, why_at, g->at[i].path);
+		is_any = true;
+	}
+	return is_any;
 }
 
 /* ---- bypasses ---- */

@@ -30,7 +30,7 @@ static void status_row(struct table *t, const char *group, const struct circuit_
 	if (v->state == BREAKER_OPEN && v->retry_after_ms == 0 && retry[0] != '-')
 		snprintf(retry, sizeof retry, "due");
 	snprintf(calls, sizeof calls, "%llu", (unsigned long long)render_total_calls(v));
-	if (v->recent_calls)
+	if (render_has_rate(v))
 		snprintf(rate, sizeof rate, "%u.%02u%%", render_rate_hundredths(v) / 100,
 			render_rate_hundredths(v) % 100);
 	us_text(p50, sizeof p50, v->p50_us, has_latency);
@@ -123,20 +123,22 @@ static int run_status(const struct verb *verb, int argc, char **argv)
 	if (argc - optind > 1)
 		return usage_error(verb, "one destination at a time, not also '%s'", argv[optind + 1]);
 	s.destination = optind < argc ? argv[optind] : NULL;
+	bool is_wrong = groups_say_refused(&s.o);
 	int code = groups_open(&g, &s.o, false);
 	if (code)
-		return code;
+		return is_wrong ? EXIT_FAILED : code;
+	is_wrong |= groups_say_damaged(&g);
 	groups_freshen(&g);
 	(s.o.is_json ? status_json : status_table)(&s, &g, clock_now_ns());
 	groups_say_bypass(&g, &s.o);
 	if (s.shown == 0 && s.destination)
 		code = groups_lack(&g, s.destination);
-	else if (s.shown == 0 && !s.o.is_json)
+	else if (s.shown == 0 && !s.o.is_json && !is_wrong)
 		fputs("resil: nothing there yet: no guarded program has made a connection\n", stderr);
 	if (s.wants_exit_code)
 		code = s.shown == 0 ? EXIT_ABSENT : s.open ? EXIT_FAILED : EXIT_DONE;
 	groups_close(&g);
-	return code;
+	return is_wrong ? EXIT_FAILED : code;
 }
 
 const struct verb verb_status = {
@@ -145,11 +147,14 @@ const struct verb verb_status = {
 	.summary = "one row a destination: state, calls, errors, latency",
 	.help = "Shows each destination's circuit. It reads the shared state itself: no guarded process need be "
 		"alive.\n"
-		"RETRY is the time to the next probe; ERR% counts the last 100 calls; P50 and P99 are latencies.\n\n"
+		"RETRY is the time to the next probe; ERR% counts the last 100 calls since the last change of state, "
+		"and is - while they are fewer than 20; P50 and P99 are latencies.\n\n"
 		"Options:\n" OPTIONS_HELP
 		"      --exit-code     0 when all circuits are closed, 1 when some are not, 3 when nothing is there\n\n"
 		"Example:\n  resil status api.internal:443 --exit-code || echo down\n\n"
-		"Exit codes: 0 done, 2 wrong usage, 3 no such destination or group, 4 not permitted.\n",
+		"Exit codes: 0 done, 1 something is wrong with the shared state, and is told, 2 wrong usage, 3 no "
+		"such\n"
+		"destination or group, 4 not permitted.\n",
 	.run = run_status,
 };
 

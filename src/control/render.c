@@ -33,8 +33,17 @@ uint64_t render_total_calls(const struct circuit_view *v)
 	return v->success + v->failure + v->neutral + v->rejected;
 }
 
+bool render_has_rate(const struct circuit_view *v)
+{
+	return v->recent_calls >= RATE_MINIMUM_CALLS;
+}
+
 static void json_rate(struct text *t, const struct circuit_view *v)
 {
+	if (!render_has_rate(v)) {
+		text_str(t, "null");
+		return;
+	}
 	text_char(t, '"');
 	text_hundredths(t, render_rate_hundredths(v));
 	text_str(t, "%\"");
@@ -44,7 +53,7 @@ bool render_is_healthy(const struct circuit_view *v)
 {
 	if (v->mode == BREAKER_FORCED_OPEN)
 		return false;
-	return v->state == BREAKER_CLOSED && render_rate_hundredths(v) < 5000;
+	return v->state == BREAKER_CLOSED && (!render_has_rate(v) || render_rate_hundredths(v) < 5000);
 }
 
 void render_bypass(struct text *t, unsigned bypass)
@@ -137,10 +146,7 @@ void render_view(struct text *t, const struct circuit_view *v)
 	text_fmt(t, ",\"state\":\"%s\",\"mode\":\"%s\",", breaker_state_name(v->state), breaker_mode_name(v->mode));
 	json_u64(t, "retry_after_ms", v->retry_after_ms, ",");
 	json_u64(t, "consecutive_failures", v->consecutive_failures, ",\"failure_rate\":");
-	if (v->recent_calls >= RATE_MINIMUM_CALLS)
-		json_rate(t, v);
-	else
-		text_str(t, "null");
+	json_rate(t, v);
 	text_str(t, ",\"slow_call_rate\":null,");
 	json_counts(t, v);
 	json_u64(t, "opened_total", v->opened_total, ",\"last_transition\":");

@@ -16,11 +16,14 @@ void render_destination(struct text *t, const struct region *r, uint32_t index, 
 /* [destination, ...] */
 void render_destinations(struct text *t, const struct region *r, int64_t now_ns);
 /* A destination from a picture already taken, and what is derived from one: all calls that ended, rejections included;
- * the failure rate over the recent ones in hundredths of a percent; whether /health calls it healthy (closed, not
- * forced open, rate under 50 %). */
+ * the failure rate over the recent ones (since the last transition, the last 100 at most) in hundredths of a percent,
+ * and whether they are enough to speak of one; whether /health calls it healthy (closed, not forced open, rate under 50
+ * %).
+ */
 void render_view(struct text *t, const struct circuit_view *v);
 uint64_t render_total_calls(const struct circuit_view *v);
 uint32_t render_rate_hundredths(const struct circuit_view *v);
+bool render_has_rate(const struct circuit_view *v);
 bool render_is_healthy(const struct circuit_view *v);
 /* One line of JSON, with its newline. */
 void render_event(struct text *t, const struct region *r, const struct event *e);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/errname.h"
 #include "base/hash.h"
 #include "base/sys.h"
 #include "base/text.h"
@@ -82,6 +83,30 @@ int identity_make_dir(const char *dir)
 	if (made == 0 && (st.st_mode & 0700) != 0700)
 		return (int)SYS3(SYS_fchmodat, AT_FDCWD, dir, 0700);
 	return 0;
+}
+
+int identity_check_dir(const char *dir, uid_t uid, struct text *why)
+{
+	struct stat st;
+	int err = sys_lstat(dir, &st);
+
+	if (err < 0) {
+		if (err != -ENOENT)
+			text_fmt(why, "cannot be looked at (%s)", errname(-err));
+		return err;
+	}
+	if (S_ISLNK(st.st_mode))
+		text_str(why, "is a symbolic link");
+	else if (!S_ISDIR(st.st_mode))
+		text_str(why, "is no directory");
+	else if (st.st_uid != uid)
+		text_fmt(why, "belongs to user %u", (unsigned)st.st_uid);
+	else if (st.st_mode & 066)
+		text_fmt(why, "is open to others (mode %u%u%u; chmod 700 it)", (unsigned)(st.st_mode >> 6 & 7),
+			(unsigned)(st.st_mode >> 3 & 7), (unsigned)(st.st_mode & 7));
+	else
+		return 0;
+	return -EPERM;
 }
 
 static bool hash_namespace(uint64_t *h, pid_t pid, const char *kind)

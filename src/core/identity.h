@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/text.h"
+
 #define GROUP_MAX 64
 
 /* The group of a command line (CONTRACT 2, RESIL_GROUP): exe is the executable's path (/proc/self/exe), argv as given.
@@ -27,6 +29,9 @@ bool identity_runtime_dir(char *dir, size_t cap, uid_t uid, const char *(*getenv
 /* Makes a directory 0700 and checks it: a directory, not a link, owned by us, not to be listed or written by others. 0
  * or -errno (EPERM: not ours). */
 int identity_make_dir(const char *dir);
+/* The checks of identity_make_dir without making it. 0, -ENOENT, or why not, as words: "is a symbolic link". uid: whose
+ * it has to be. */
+int identity_check_dir(const char *dir, uid_t uid, struct text *why);
 /* "<group>.<16 hex of the pid and network namespaces>.v<layout>"; pid 0: this process. false: cannot be read. */
 bool identity_region_file(char *file, size_t cap, const char *group, pid_t pid);
 /* "<dir>/<group>.sock", "<dir>/<group>.<pid>.sock" when pid > 0; over 107 bytes the group part is hashed. */
