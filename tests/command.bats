@@ -163,3 +163,30 @@ refused() {
 	export RESIL_STATE_DIR=/proc/nowhere/state
 	refused "/proc/nowhere/state cannot be made: .* keeps circuits of its own"
 }
+
+# events TYPE FIELD: of all events of the type, oldest first.
+events() {
+	resil events --json | python3 -c '
+import json, sys
+for line in sys.stdin:
+    e = json.loads(line)
+    if e["type"] == sys.argv[1]:
+        print(e[sys.argv[2]])' "$@"
+}
+
+@test "events: a run of rejections has its count, and members leave with a detach" {
+	peer server 127.0.0.1 refuse
+	RESIL_SET='failure_threshold=1;recovery_timeout=1h;recovery_max=1h' under "$bin/dial" -n 8 127.0.0.1 "$server_port" || true
+	assert_equal "$(events rejected count)" 7
+	run resil events
+	assert_output --partial '7 rejected'
+	# A wait that ends: the run ends with it, and the transition tells its length too.
+	resil reset "127.0.0.1:$server_port"
+	RESIL_SET='failure_threshold=1;recovery_timeout=100ms;recovery_max=100ms' under "$bin/dial" -n 4 127.0.0.1 "$server_port" || true
+	peer_now server answer
+	RESIL_SET='failure_threshold=1;recovery_timeout=100ms;recovery_max=100ms' under "$bin/dial" -n 100 -i 20 -u 127.0.0.1 "$server_port"
+	run resil events
+	assert_output --regexp 'open -> half_open: recovery time over; [0-9]+ had been rejected'
+	assert_equal "$(events detach exe | sort -u)" dial
+	assert_equal "$(events detach pid | sort)" "$(events attach pid | sort)"
+}

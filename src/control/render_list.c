@@ -23,7 +23,7 @@ static int64_t sane_wall(int64_t wall_ns)
 	return wall_ns < 0 ? 0 : wall_ns;
 }
 
-static void event_details(struct text *t, const struct event *e)
+static void event_details(struct text *t, const struct region *r, const struct event *e)
 {
 	switch (e->type) {
 	case EVENT_TRANSITION:
@@ -35,10 +35,14 @@ static void event_details(struct text *t, const struct event *e)
 			text_i64(t, e->retry_after_ms);
 		else
 			text_str(t, "null");
+		if (e->value > 0) {
+			text_str(t, ",\"rejected\":"); /* the length of the run that it ended */
+			text_i64(t, e->value);
+		}
 		return;
 	case EVENT_REJECTED:
 		text_str(t, ",\"count\":");
-		text_i64(t, e->value);
+		text_u64(t, events_run_length(r, e));
 		return;
 	case EVENT_DEADLINE:
 		json_field(t, "phase", e->reason, sizeof e->reason);
@@ -71,7 +75,7 @@ void render_event(struct text *t, const struct region *r, const struct event *e)
 		json_bounded(t, e->destination, sizeof e->destination);
 	else
 		text_str(t, "null");
-	event_details(t, e);
+	event_details(t, r, e);
 	text_str(t, "}\n");
 }
 

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/sys.h"
 #include "core/member.h"
+#include "core/registry.h"
 #include "core/shared.h"
 
 #define BODY offsetof(struct event, wall_ns)
@@ -96,6 +97,29 @@ void events_range(const struct region *r, uint64_t *oldest, uint64_t *newest)
 {
 	*newest = r->header ? atomic_load_explicit(&r->header->event_seq, memory_order_acquire) : 0;
 	*oldest = *newest > REGION_EVENTS ? *newest - REGION_EVENTS + 1 : 1;
+}
+
+/* The transition to half-open that ends a run carries its length (circuit.h). Where no later event of the destination
+ * begins another run, the one that goes on is this one. */
+uint64_t events_run_length(const struct region *r, const struct event *e)
+{
+	uint64_t oldest, newest, seq = atomic_load_explicit(&e->seq, memory_order_relaxed);
+	struct event later;
+
+	events_range(r, &oldest, &newest);
+	if (seq < oldest)
+		seq = oldest - 1;
+	for (unsigned i = 0; i < REGION_EVENTS && seq < newest; i++) {
+		if (!events_read(r, ++seq, &later) || strcmp(later.destination, e->destination) != 0)
+			continue;
+		if (later.type == EVENT_TRANSITION && later.value > 1)
+			return (uint64_t)later.value;
+		if (later.type == EVENT_REJECTED)
+			return 1;
+	}
+	int index = registry_find(r, e->destination);
+	uint64_t run = index < 0 ? 0 : atomic_load_explicit(&r->destinations[index].rejected_run, memory_order_relaxed);
+	return run > 1 ? run : 1;
 }
 
 const char *event_type_name(enum event_type type)

@@ -42,6 +42,9 @@ void events_set_listener(void (*listener)(const struct event *e));
 bool events_read(const struct region *r, uint64_t seq, struct event *e);
 /* Oldest and newest seq that may be read; newest 0: none. */
 void events_range(const struct region *r, uint64_t *oldest, uint64_t *newest);
+/* How many rejections the run has that a `rejected` event began: so far, or until it ended where the ring still tells;
+ * 1 at least. Looks through the ring. */
+uint64_t events_run_length(const struct region *r, const struct event *e);
 const char *event_type_name(enum event_type type);
 
 #endif

@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/sys.h"
+#include "core/events.h"
 #include "core/identity.h"
 #include "core/shared.h"
 
@@ -120,8 +121,11 @@ void member_leave(struct region *r)
 {
 	/* A fork's child that has not joined yet still carries its parent's record: not its to free. */
 	int32_t me = region_me(r);
-	if (r->header && me >= 0 && member_pid(r->my_id) == sys_getpid())
+	if (r->header && me >= 0 && member_pid(r->my_id) == sys_getpid()) {
+		struct event e = {.type = EVENT_DETACH, .retry_after_ms = -1};
+		events_add(r, &e); /* before: it carries the record's pid and name */
 		member_reap(r, (uint32_t)me, r->my_id);
+	}
 	r->me = -1;
 	r->my_id = 0;
 }
