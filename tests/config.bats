@@ -262,3 +262,41 @@ one_clear_error() { # FILE REGEXP
 	LD_PRELOAD='' run resil run -g shop -- sh -c 'echo "$RESIL_GROUP"'
 	assert_output shop
 }
+
+@test "RESIL_LOG names a place as the key log does: run and check refuse a word, doctor and a terminal tell" {
+	shim_part
+	peer server 127.0.0.1 refuse
+	cd "$dir"
+	export RESIL_LOG=stder
+	run resil check
+	assert_failure 2
+	assert_output --partial "RESIL_LOG: 'stder' is no place to log to (off, stderr, syslog, or a file's path from / on)"
+	run resil run -- true
+	assert_failure 125
+	assert_output --partial "'stder' is no place"
+	run resil doctor
+	assert_failure 1
+	assert_output --partial "'stder' is no place"
+	run under "$bin/dial" -n 6 127.0.0.1 "$server_port"
+	refute_output --partial resil
+	[ ! -e "$dir/stder" ] || fail "a word became a file"
+	# A person is told, once, and the program runs.
+	run script -qec "LD_PRELOAD=$shim $bin/dial 127.0.0.1 $server_port" /dev/null
+	assert_output --partial "resil: log: 'stder' is no place to log to"
+	assert_output --partial ECONNREFUSED
+	export RESIL_LOG=$dir/nowhere/resil.log
+	run resil run -- echo runs
+	assert_success
+	assert_output --partial "$dir/nowhere/resil.log cannot be written (ENOENT): nothing is logged"
+	assert_line runs
+	run resil doctor
+	assert_failure 1
+	assert_output --partial "nowhere/resil.log cannot be written"
+	export RESIL_LOG=$dir/resil.log
+	run resil check
+	assert_success
+	assert_output ''
+	RESIL_GROUP=logged run under "$bin/dial" -n 6 127.0.0.1 "$server_port"
+	run grep -c 'closed -> open' "$dir/resil.log"
+	assert_output 1
+}

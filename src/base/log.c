@@ -6,9 +6,12 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/un.h>
+#include <termios.h>
 
 #include "base/clock.h"
+#include "base/errname.h"
 #include "base/sys.h"
 #include "base/text.h"
 
@@ -21,19 +24,6 @@ static _Atomic bool muted;
 void log_mute(_Bool is_mute)
 {
 	atomic_store(&muted, is_mute);
-}
-
-void log_set_target(const char *wanted)
-{
-	target = LOG_OFF; /* also for a path that does not fit */
-	if (!wanted || !*wanted || strcmp(wanted, "off") == 0)
-		return;
-	if (strcmp(wanted, "stderr") == 0)
-		target = LOG_STDERR;
-	else if (strcmp(wanted, "syslog") == 0)
-		target = LOG_SYSLOG;
-	else if (text_copy(path, sizeof path, wanted))
-		target = LOG_FILE;
 }
 
 /* A pipe or terminal that is full must not stop the app, and a closed one must not kill it. MSG_DONTWAIT | MSG_NOSIGNAL
@@ -90,6 +80,70 @@ static void to_file(const char *line)
 		write_line(fd, &t);
 	sys_close(fd);
 }
+
+/* ---- where to ---- */
+
+static int check_path(const char *file)
+{
+	struct stat st;
+	char dir[sizeof path];
+
+	if (!text_copy(dir, sizeof dir, file))
+		return -ENAMETOOLONG;
+	int err = sys_lstat(file, &st);
+	if (err == 0)
+		return S_ISLNK(st.st_mode) ? -ELOOP : S_ISDIR(st.st_mode) ? -EISDIR : sys_access(file, W_OK);
+	if (err != -ENOENT)
+		return err;
+	*(strrchr(dir, '/') + 1) = '\0';
+	return sys_access(dir, W_OK | X_OK);
+}
+
+int log_check_target(const char *wanted, struct text *why)
+{
+	if (!*wanted || strcmp(wanted, "off") == 0 || strcmp(wanted, "stderr") == 0 || strcmp(wanted, "syslog") == 0)
+		return 0;
+	if (wanted[0] != '/' || !wanted[1]) {
+		text_fmt(why, "'%s' is no place to log to (off, stderr, syslog, or a file's path from / on)", wanted);
+		return -EINVAL;
+	}
+	int err = check_path(wanted);
+	if (err != 0)
+		text_fmt(why, "%s cannot be written (%s): nothing is logged", wanted,
+			err == -ELOOP ? "a symbolic link" : errname(-err));
+	return err;
+}
+
+static bool is_terminal(int fd)
+{
+	char termios[256];
+	return sys_ioctl(fd, TCGETS, termios) == 0;
+}
+
+void log_set_target(const char *wanted)
+{
+	char line[400] = "resil: log: ";
+	struct text t = {.at = line, .cap = sizeof line, .len = strlen(line)};
+
+	target = LOG_OFF;
+	if (!wanted || !*wanted)
+		return;
+	int err = log_check_target(wanted, &t);
+	if (strcmp(wanted, "stderr") == 0)
+		target = LOG_STDERR;
+	else if (strcmp(wanted, "syslog") == 0)
+		target = LOG_SYSLOG;
+	else if (wanted[0] == '/' && err != -EINVAL && text_copy(path, sizeof path, wanted))
+		target = LOG_FILE; /* also one that cannot be written yet */
+	if (err == 0 || !is_terminal(2))
+		return;
+	if (t.is_cut)
+		t.len = sizeof line - 2;
+	text_char(&t, '\n');
+	write_line(2, &t);
+}
+
+/* ---- lines ---- */
 
 void log_line(const char *line)
 {

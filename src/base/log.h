@@ -3,8 +3,14 @@
 #ifndef RESIL_BASE_LOG_H
 #define RESIL_BASE_LOG_H
 
-/* "off", "stderr", "syslog" (datagram to /dev/log), or a path (opened for each line with O_APPEND | O_NOFOLLOW: nothing
- * is kept open). Copied. */
+#include "base/text.h"
+
+/* Can it be logged there, now? 0; -EINVAL: no place at all; another -errno: a file that cannot be written. why: words.
+ */
+int log_check_target(const char *target, struct text *why);
+/* "off", "stderr", "syslog" (datagram to /dev/log), or a path from / on (opened for each line with O_APPEND |
+ * O_NOFOLLOW: nothing is kept open). Copied. Anything else is off. From the constructor: where a person looks on
+ * (stderr is a terminal), a place that cannot be used is told there; the command tells it too (run, check, doctor). */
 void log_set_target(const char *target);
 /* For as long as no system call may be made. */
 void log_mute(_Bool is_mute);

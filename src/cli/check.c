@@ -1,9 +1,11 @@
 /* resil check, and the reading of the configuration for other verbs. */
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "cli/settings.h"
 
 #define ERRORS_MAX (1u << 20)
@@ -28,6 +30,24 @@ bool settings_load(struct settings *s, const char *file, const char *set)
 	if (!s->config)
 		settings_free(s);
 	return s->config != NULL;
+}
+
+void settings_check_log(struct settings *s, bool is_lenient)
+{
+	char why_at[512] = "";
+	struct text why = TEXT_ON(why_at), errors = {.at = s->errors, .cap = ERRORS_MAX, .len = strlen(s->errors)};
+	const char *log = own_getenv("RESIL_LOG");
+	int err = log ? log_check_target(log, &why) : 0;
+
+	if (err == 0)
+		return;
+	if (is_lenient && err != -EINVAL) {
+		fprintf(stderr, "resil: RESIL_LOG: %s\n", why_at);
+		return;
+	}
+	text_fmt(&errors, "%sRESIL_LOG: %s\n", errors.len && s->errors[errors.len - 1] != '\n' ? "\n" : "", why_at);
+	s->is_cut |= errors.is_cut;
+	s->faults++;
 }
 
 void settings_print_errors(const struct settings *s)
@@ -91,10 +111,14 @@ static int run_check(const struct verb *verb, int argc, char **argv)
 	if (argc - optind > 1)
 		return usage_error(verb, "one file at a time, not also '%s'", argv[optind + 1]);
 	const char *file = optind < argc ? argv[optind] : NULL;
+	if (file && !file[0])
+		return usage_error(verb, "a file has a name");
 	if (!settings_load(&s, file, file ? NULL : own_getenv("RESIL_SET"))) {
 		fputs("resil: no memory for the configuration\n", stderr);
 		return EXIT_FAILED;
 	}
+	if (!file)
+		settings_check_log(&s, false);
 	if (o.is_json)
 		print_json(&s);
 	settings_print_errors(&s);
@@ -107,7 +131,8 @@ const struct verb verb_check = {
 	.name = "check",
 	.arguments = "[FILE] [--json]",
 	.summary = "validates the configuration",
-	.help = "Reads FILE, or the configuration that a program started here would have (RESIL_SET included), and "
+	.help = "Reads FILE, or the configuration that a program started here would have (RESIL_SET and RESIL_LOG "
+		"included), and "
 		"names every\n"
 		"fault with its line on stderr. Prints nothing when all is right.\n\n"
 		"Options:\n  -j, --json          {\"valid\":...,\"errors\":[...]} on stdout\n\n"

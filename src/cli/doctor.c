@@ -11,6 +11,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "cli/binary.h"
 #include "cli/doctor.h"
 #include "cli/settings.h"
@@ -125,6 +126,11 @@ static void look_at_configuration(void)
 	else
 		doctor_say(DOCTOR_OK, "configuration", "%s",
 			config_file(s.config)[0] ? config_file(s.config) : "built-in defaults");
+	char why_at[512] = "";
+	struct text why = TEXT_ON(why_at);
+	const char *log = own_getenv("RESIL_LOG");
+	if (log_check_target(log && *log ? log : config_log(s.config), &why) != 0)
+		doctor_say(DOCTOR_PROBLEM, "log", "%s%s", log && *log ? "RESIL_LOG: " : "", why_at);
 	settings_free(&s);
 }
 

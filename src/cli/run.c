@@ -126,7 +126,11 @@ static int read_options(const struct verb *verb, int argc, char **argv, struct p
 
 	while ((option = getopt_long(argc, argv, "+c:g:s:vh", longs, NULL)) != -1) {
 		switch (option) {
-		case 'c': p->config = optarg; break;
+		case 'c':
+			if (!optarg[0])
+				return wrong(verb, "%s", "a file has a name");
+			p->config = optarg;
+			break;
 		case 'g':
 			if (!optarg[0])
 				return wrong(verb, "%s", "a group has a name");
@@ -156,6 +160,8 @@ static bool configuration_is_right(const struct plan *p)
 		fputs("resil run: no memory for the configuration\n", stderr);
 		return false;
 	}
+	if (!p->is_verbose) /* which sets it */
+		settings_check_log(&s, true);
 	bool is_right = s.faults == 0;
 	settings_print_errors(&s);
 	settings_free(&s);

@@ -262,6 +262,8 @@ static int run_which(const struct verb *verb, int argc, char **argv)
 
 	while ((option = getopt_long(argc, argv, OPTIONS_SHORT "c:e:", longs, NULL)) != -1) {
 		if (option == 'c') {
+			if (!optarg[0])
+				return usage_error(verb, "a file has a name");
 			file = optarg;
 			continue;
 		}
