@@ -190,3 +190,99 @@ for line in sys.stdin:
 	assert_equal "$(events detach exe | sort -u)" dial
 	assert_equal "$(events detach pid | sort)" "$(events attach pid | sort)"
 }
+
+@test "operands that are too many, empty or meaningless are refused, by every verb" {
+	group
+	while read -r -a words; do
+		run resil "${words[@]}"
+		assert_failure 2
+		assert_output --partial "Try 'resil help ${words[0]}'"
+	done <<-END
+		status $name $name
+		events extra
+		which $name $name
+		doctor sh extra
+		force $name open extra --forever
+		force $name auto --for 10m
+		force $name auto --forever
+		reset $name $name
+		off extra
+		on extra
+		reload extra
+		members extra
+		metrics extra
+		version extra
+		help status extra
+		check one two
+	END
+	run resil check ''
+	assert_failure 2
+	run resil which -c '' "$name"
+	assert_failure 2
+	run resil run -c '' -- true
+	assert_failure 125
+}
+
+@test "options after an operand hold: doctor, force, status" {
+	group
+	asked doctor sh --json
+	assert_success
+	assert_equal "$(json 'j["findings"][-1]["verdict"]')" ok
+	asked status "$name" --json
+	assert_equal "$(json 'j["groups"][0]["group"]')" dial
+}
+
+@test "--json everywhere: metrics, help, reload, doctor" {
+	group
+	asked metrics --json
+	assert_success
+	assert_equal "$(json '[(m["type"], m["value"]) for m in j["metrics"] if m["name"] == "resil_circuit_state" and m["labels"] == {"group": "dial", "destination": "'"$name"'"}]')" "[('gauge', 0)]"
+	# As many samples as the text has, and of the same names.
+	assert_equal "$(json '"\n".join(m["name"] for m in j["metrics"])')" "$(resil metrics | grep -v '^#' | sed 's/[{ ].*//')"
+	asked help --json
+	assert_equal "$(json '"status" in [v["verb"] for v in j["verbs"]]')" True
+	asked help force --json
+	assert_equal "$(json 'len(j["verbs"]), "--forever" in j["verbs"][0]["help"]')" "1 True"
+	asked reload --json
+	assert_success
+	assert_equal "$(json 'j["groups"][0]["outcome"], j["groups"][0]["members"]')" "nobody 0"
+	printf '[resil]\ncontrol = on\n' >"$dir/resil.conf"
+	RESIL_CONF=$dir/resil.conf start one under "$bin/dial" -n 100000 -i 50 127.0.0.1 "$server_port"
+	serves() { curl -sS -m 5 --unix-socket "$RESIL_RUNTIME_DIR/dial.sock" http://resil/health >/dev/null 2>&1; }
+	wait_until serves
+	asked reload --json
+	assert_equal "$(json 'j["groups"]')" "[{'group': 'dial', 'outcome': 'reloaded', 'members': 1, 'errors': []}]"
+	printf '[resil]\ncontrol = on\nbogus = "x]"\n' >"$dir/resil.conf"
+	asked reload --json
+	assert_failure 1
+	assert_equal "$(json 'j["groups"][0]["outcome"], len(j["groups"][0]["errors"])')" "refused 1"
+	asked doctor "$one_pid" --json
+	assert_equal "$(json 'sorted(j["findings"][0])')" "['text', 'topic', 'verdict']"
+}
+
+@test "names of hosts compare in any case: status, force, reset, which and the socket" {
+	peer server 127.0.0.1 answer
+	name=localhost:$server_port other=LocalHost:$server_port
+	printf '[resil]\ncontrol = on\n' >"$dir/resil.conf"
+	RESIL_CONF=$dir/resil.conf start one under "$bin/dial" -n 100000 -i 50 localhost "$server_port"
+	serves() { curl -sSf -m 5 --unix-socket "$RESIL_RUNTIME_DIR/dial.sock" "http://resil/v1/destinations/$other" >/dev/null 2>&1; }
+	wait_until serves
+	asked status "$other"
+	assert_success
+	assert_output --partial "$name"
+	asked force "$other" closed --for 10m
+	assert_success
+	asked reset "$other"
+	assert_success
+	asked status "${other}0"
+	assert_failure 3
+}
+
+@test "groups a/b and a_b are two: one's open circuit is not the other's (E11)" {
+	peer server 127.0.0.1 refuse
+	name=127.0.0.1:$server_port
+	RESIL_GROUP=a/b under "$bin/dial" -n 5 127.0.0.1 "$server_port" || true
+	RESIL_GROUP=a_b under "$bin/dial" 127.0.0.1 "$server_port" || true
+	assert_equal "$(destination "$name" state -g a/b)" open
+	assert_equal "$(destination "$name" state -g a_b)" closed
+}

@@ -221,11 +221,13 @@ static int run_doctor(const struct verb *verb, int argc, char **argv)
 	struct options o = {0};
 	int option, code = EXIT_DONE;
 
-	while ((option = getopt_long(argc, argv, "+jh", longs, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "jh", longs, NULL)) != -1) {
 		code = options_take(verb, &o, option);
 		if (code >= 0)
 			return code;
 	}
+	if (argc - optind > 1)
+		return usage_error(verb, "one command or process at a time, not also '%s'", argv[optind + 1]);
 	is_json = o.is_json;
 	const char *what = optind < argc ? argv[optind] : NULL;
 	if (is_json)

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "control/nearby.h"
 #include "control/params.h"
 #include "core/circuit.h"
-#include "core/registry.h"
 
 static void report(const struct options *o, const struct group *g, uint32_t index)
 {
@@ -45,7 +45,7 @@ static int change(const struct options *o, const char *destination,
 	if (code)
 		return code;
 	for (size_t i = 0; i < g.n; i++) {
-		int index = registry_find(&g.at[i].region, destination);
+		int index = nearby_find(&g.at[i].region, destination);
 		if (index < 0)
 			continue;
 		act(&g.at[i].region, (uint32_t)index, ctx);
@@ -111,6 +111,8 @@ static int run_force(const struct verb *verb, int argc, char **argv)
 			mode = &modes[i];
 	if (!mode)
 		return usage_error(verb, "'%s' is no mode; open, closed, observe and auto are", argv[optind + 1]);
+	if (mode->mode == BREAKER_AUTO && (for_ns || is_forever))
+		return usage_error(verb, "auto holds from now on: it takes neither --for nor --forever");
 	if (for_ns && is_forever)
 		return usage_error(verb, "--for and --forever exclude each other");
 	if (mode->mode != BREAKER_AUTO && !for_ns && !is_forever)

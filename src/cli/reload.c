@@ -132,6 +132,21 @@ static size_t living(const struct group *g)
 	return n;
 }
 
+/* "errors" of the answer as it is: JSON already. */
+static void print_json(const struct group *g, const char *outcome, size_t members, const char *body)
+{
+	char name_at[512] = "";
+	struct text name = TEXT_ON(name_at);
+	const char *errors = body ? strstr(body, "\"errors\":[") : NULL, *end = errors ? strrchr(errors, ']') : NULL;
+
+	text_json(&name, g->name);
+	printf("{\"group\":%s,\"outcome\":\"%s\",\"members\":%zu,", name_at, outcome, members);
+	if (end)
+		printf("%.*s}", (int)(end + 1 - errors), errors);
+	else
+		printf("\"errors\":[]}");
+}
+
 static int reload_group(const struct options *o, const struct group *g)
 {
 	char path[256];
@@ -140,25 +155,32 @@ static int reload_group(const struct options *o, const struct group *g)
 
 	size_t members = living(g);
 	if (members == 0) {
-		fprintf(stderr, "resil: no process of %s is alive; new ones read the configuration when they start\n",
-			g->name);
+		if (o->is_json)
+			print_json(g, "nobody", 0, NULL);
+		else
+			fprintf(stderr,
+				"resil: no process of %s is alive; new ones read the configuration when they start\n",
+				g->name);
 		return EXIT_DONE;
 	}
 	if (groups_socket(o, g, path, sizeof path))
 		status = socket_request(path, "POST", "/v1/reload", &body);
-	if (status == 200) {
+	/* No socket (control = off, or nobody has taken it yet): the region tells the members too, only not what came
+	 * of it. */
+	if (status <= 0)
+		atomic_fetch_add(&g->region.header->reload_seq, 1);
+	if (o->is_json) {
+		print_json(g, status == 200 ? "reloaded" : status > 0 ? "refused" : "told", members, body);
+	} else if (status == 200) {
 		printf(out_is_terminal() ? "group %s has read its configuration again\n" : "%s\treloaded\n", g->name);
 	} else if (status > 0) {
 		fprintf(stderr, "resil: group %s keeps its configuration:\n", g->name);
 		print_errors(body);
 	} else {
-		/* No socket (control = off, or nobody has taken it yet): the region tells the members too, only not
-		 * what came of it. */
-		atomic_fetch_add(&g->region.header->reload_seq, 1);
 		fprintf(stderr,
 			"resil: nobody answers for group %s; its %zu processes read the configuration at their next "
-			"call ('resil events -g %s' tells how it went)\n",
-			g->name, members, g->name);
+			"call ('resil events%s' tells how it went)\n",
+			g->name, members, options_again(o, g->name));
 	}
 	free(body);
 	return status > 0 && status != 200 ? EXIT_FAILED : EXIT_DONE;
@@ -185,23 +207,28 @@ static int run_reload(const struct verb *verb, int argc, char **argv)
 		return code;
 	if (g.n == 0)
 		fputs("resil: no group is there; new processes read the configuration when they start\n", stderr);
+	fputs(o.is_json ? "{\"groups\":[" : "", stdout);
 	for (size_t i = 0; i < g.n; i++) {
+		fputs(o.is_json && i ? "," : "", stdout);
 		int one = reload_group(&o, &g.at[i]);
 		code = one ? one : code;
 	}
+	fputs(o.is_json ? "]}\n" : "", stdout);
 	groups_close(&g);
 	return code;
 }
 
 const struct verb verb_reload = {
 	.name = "reload",
-	.arguments = "[-g GROUP] [-p PID]",
+	.arguments = "[-g GROUP] [-p PID] [--json]",
 	.summary = "lets running programs read the configuration again",
 	.help = "All or nothing: a configuration with a fault is refused, its faults are shown, and the one before "
 		"stays in force.\n"
 		"Circuits keep their state.\n\n"
 		"Options:\n  -g, --group GROUP   this group only (default: all of yours)\n  -p, --pid PID       as "
-		"that process sees it\n\n"
+		"that process sees it\n"
+		"  -j, --json          "
+		"{\"groups\":[{\"group\",\"outcome\":\"reloaded|refused|told|nobody\",\"members\",\"errors\"}]}\n\n"
 		"Example:\n  resil check && resil reload\n\nExit codes: 0 done, 1 refused, 2 wrong usage, 3 no such "
 		"group, 4 not permitted.\n",
 	.run = run_reload,

@@ -5,18 +5,20 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "control/nearby.h"
 #include "core/member.h"
 
 struct status {
 	struct options o;
 	const char *destination;
 	bool wants_exit_code;
+	int wanted; /* the destination's index in the group that is looked at */
 	size_t shown, open;
 };
 
-static bool is_wanted(const struct status *s, const struct circuit_view *v)
+static bool is_wanted(const struct status *s, uint32_t index)
 {
-	return !s->destination || strcmp(s->destination, v->name) == 0;
+	return !s->destination || s->wanted == (int)index;
 }
 
 static void status_row(struct table *t, const char *group, const struct circuit_view *v)
@@ -54,10 +56,11 @@ static void status_table(struct status *s, const struct groups *g, int64_t now_n
 		const struct region *r = &g->at[i].region;
 		size_t n;
 		uint32_t *sorted = groups_sorted(r, &n);
+		s->wanted = s->destination ? nearby_find(r, s->destination) : -1;
 		for (size_t d = 0; sorted && d < n; d++) {
-			circuit_view(r, sorted[d], now_ns, &v);
-			if (!is_wanted(s, &v))
+			if (!is_wanted(s, sorted[d]))
 				continue;
+			circuit_view(r, sorted[d], now_ns, &v);
 			s->shown++;
 			s->open += view_is_open(&v);
 			status_row(t, has_groups ? g->at[i].name : NULL, &v);
@@ -87,10 +90,11 @@ static void status_json(struct status *s, const struct groups *g, int64_t now_ns
 		const char *comma = "";
 		size_t n;
 		uint32_t *sorted = groups_sorted(r, &n);
+		s->wanted = s->destination ? nearby_find(r, s->destination) : -1;
 		for (size_t d = 0; sorted && d < n; d++) {
-			circuit_view(r, sorted[d], now_ns, &v);
-			if (!is_wanted(s, &v))
+			if (!is_wanted(s, sorted[d]))
 				continue;
+			circuit_view(r, sorted[d], now_ns, &v);
 			s->shown++;
 			s->open += view_is_open(&v);
 			t = TEXT_ON(buffer);
@@ -262,6 +266,55 @@ static void metrics_text(struct text *t, const void *ctx)
 	render_metrics(t, m->regions, m->n, clock_now_ns());
 }
 
+/* One sample of the text as an object. Label values are escaped there as in JSON; types are those of the last # TYPE.
+ */
+static void sample_json(struct text *t, const char *line, size_t n, const char *type)
+{
+	const char *brace = memchr(line, '{', n), *end = brace ? memrchr(line, '}', n) : NULL;
+	const char *value = (end ? end : line) + strcspn(end ? end : line, " ") + 1;
+
+	text_str(t, t->len ? ",{\"name\":" : "{\"name\":");
+	text_json_n(t, line, (size_t)((brace ? brace : value - 1) - line));
+	text_fmt(t, ",\"type\":\"%s\",\"labels\":{", type);
+	for (const char *p = brace ? brace + 1 : NULL; p && p < end;) {
+		size_t name = strcspn(p, "=");
+		text_json_n(t, p, name);
+		text_char(t, ':');
+		const char *text = p += name + 1; /* at its quote */
+		for (p++; *p != '"'; p++)
+			p += *p == '\\';
+		text_bytes(t, text, (size_t)(++p - text));
+		if (*p == ',')
+			text_char(t, *p++);
+	}
+	text_str(t, "},\"value\":");
+	text_bytes(t, value, n - (size_t)(value - line));
+	text_char(t, '}');
+}
+
+static void metrics_json(struct text *t, const void *ctx)
+{
+	struct text plain = {.cap = t->cap};
+	char type[16] = "";
+
+	plain.at = malloc(plain.cap);
+	if (!plain.at)
+		return;
+	plain.at[0] = '\0';
+	metrics_text(&plain, ctx);
+	for (const char *line = plain.at; *line;) {
+		size_t n = strcspn(line, "\n");
+		if (strncmp(line, "# TYPE ", 7) == 0)
+			snprintf(type, sizeof type, "%.*s", (int)(n - 8 - strcspn(line + 7, " ")),
+				line + 8 + strcspn(line + 7, " "));
+		else if (line[0] != '#' && n > 0)
+			sample_json(t, line, n, type);
+		line += n + (line[n] == '\n');
+	}
+	t->is_cut |= plain.is_cut;
+	free(plain.at);
+}
+
 static int run_metrics(const struct verb *verb, int argc, char **argv)
 {
 	struct options o = {0};
@@ -269,30 +322,35 @@ static int run_metrics(const struct verb *verb, int argc, char **argv)
 	int code = open_by_options(verb, argc, argv, &o, &g);
 	if (code >= 0)
 		return code;
-	if (o.is_json || o.all_users) {
+	if (o.all_users) {
 		groups_close(&g);
-		return usage_error(verb, "%s",
-			o.is_json
-				? "metrics are Prometheus text; 'resil status --json' has the same as JSON"
-				: "users may have groups of one name, whose series would collide; run it once a user");
+		return usage_error(
+			verb, "users may have groups of one name, whose series would collide; run it once a user");
 	}
 	static const struct region *regions[4096];
 	struct metrics_of m = {.regions = regions};
 	for (size_t i = 0; i < g.n && m.n < sizeof regions / sizeof regions[0]; i++)
 		regions[m.n++] = &g.at[i].region;
 	groups_freshen(&g);
-	print_rendered(metrics_text, &m);
+	if (o.is_json) {
+		fputs("{\"metrics\":[", stdout);
+		print_rendered(metrics_json, &m);
+		puts("]}");
+	} else {
+		print_rendered(metrics_text, &m);
+	}
 	groups_close(&g);
 	return EXIT_DONE;
 }
 
 const struct verb verb_metrics = {
 	.name = "metrics",
-	.arguments = "[-g GROUP] [-p PID]",
+	.arguments = "[-g GROUP] [-p PID] [--json]",
 	.summary = "Prometheus text of all groups",
 	.help = "Prints the metrics of your groups in Prometheus' text format, from the shared state itself.\n\n"
 		"Options:\n  -g, --group GROUP   this group only (default: all of yours)\n"
-		"  -p, --pid PID       as that process sees it\n\n"
+		"  -p, --pid PID       as that process sees it\n"
+		"  -j, --json          {\"metrics\":[{\"name\",\"type\",\"labels\",\"value\"}]}\n\n"
 		"Example:\n  resil metrics > /var/lib/node_exporter/resil.prom\n\n"
 		"Exit codes: 0 done, 2 wrong usage, 3 no such group, 4 not permitted.\n",
 	.run = run_metrics,

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "cli/settings.h"
+#include "control/nearby.h"
 #include "control/params.h"
-#include "core/registry.h"
 #include "policy/policy.h"
 
 struct place {
@@ -105,7 +105,7 @@ static bool look_up(const struct groups *g, const char *name, struct seen *seen,
 	bool is_found = false;
 	for (size_t i = 0; i < g->n; i++) {
 		struct circuit_view one;
-		int index = registry_find(&g->at[i].region, name);
+		int index = nearby_find(&g->at[i].region, name);
 		if (index < 0)
 			continue;
 		circuit_view(&g->at[i].region, (uint32_t)index, clock_now_ns(), &one);

@@ -7,6 +7,33 @@
 
 #define NEARBY_SHOWN 5
 
+static char lower(char c)
+{
+	return (char)(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
+}
+
+static bool is_same_host(const char *a, const char *b)
+{
+	while (*a && lower(*a) == lower(*b))
+		a++, b++;
+	return *a == *b;
+}
+
+int nearby_find(const struct region *r, const char *name)
+{
+	char known[REGION_NAME_MAX + 1];
+	int found = registry_find(r, name);
+
+	if (strncmp(name, "unix:", 5) == 0)
+		return found;
+	for (int i = registry_next(r, 0); found < 0 && i >= 0; i = registry_next(r, (uint32_t)i + 1)) {
+		registry_name(r, (uint32_t)i, known);
+		if (is_same_host(known, name))
+			found = i;
+	}
+	return found;
+}
+
 unsigned nearby_distance(const char *a, const char *b)
 {
 	uint16_t row[256];

@@ -9,7 +9,6 @@
 #include "control/params.h"
 #include "core/bypass.h"
 #include "core/member.h"
-#include "core/registry.h"
 #include "policy/policy.h"
 
 #define JSON_TYPE "application/json"
@@ -77,7 +76,7 @@ static int find_destination(struct request *q, struct answer *a, int *status)
 {
 	char words_at[2048];
 	struct text words = TEXT_ON(words_at);
-	int index = registry_find(q->region, q->name);
+	int index = nearby_find(q->region, q->name);
 	if (index >= 0)
 		return index;
 	text_fmt(&words, "no destination '%s': ", q->name);
