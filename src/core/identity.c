@@ -13,24 +13,32 @@
 
 #define SOCKET_PATH_MAX 107 /* sun_path, without the NUL */
 
+#define HASH_LEN 17 /* '-' and 16 hex digits */
+
+static bool is_plain(char c)
+{
+	return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+	       c == '-';
+}
+
 void identity_clean_group(char group[GROUP_MAX + 1], const char *wanted)
 {
 	struct text t = {.at = group, .cap = GROUP_MAX + 1};
-	size_t len = strlen(wanted), keep = len <= GROUP_MAX ? len : 47;
+	size_t len = strlen(wanted), plain = 0;
 
+	while (is_plain(wanted[plain]))
+		plain++;
+	bool is_kept = len > 0 && len <= GROUP_MAX && plain == len;
+	size_t keep = is_kept || len < GROUP_MAX - HASH_LEN ? len : GROUP_MAX - HASH_LEN;
 	group[0] = '\0';
-	for (size_t i = 0; i < keep; i++) {
-		char c = wanted[i];
-		bool is_plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-				c == '.' || c == '_' || c == '-';
-		text_char(&t, is_plain ? c : '_');
-	}
-	if (len > GROUP_MAX) {
+	for (size_t i = 0; i < keep; i++)
+		text_char(&t, is_plain(wanted[i]) ? wanted[i] : '_');
+	if (len == 0)
+		text_char(&t, '_');
+	if (!is_kept) {
 		text_char(&t, '-');
 		text_hex64(&t, hash_mix(hash_bytes(HASH_START, wanted, len)));
 	}
-	if (len == 0)
-		text_char(&t, '_');
 }
 
 static bool is_set(const char *value)

@@ -17,8 +17,8 @@
  * script's, -m module's, class's or -jar's base name; NAME alone for -c, -e, -r and a terminal. Each interpreter's
  * options that take a value are known. Cleaned by group_clean. */
 void identity_group(char group[GROUP_MAX + 1], const char *exe, int argc, char *const argv[]);
-/* [A-Za-z0-9._-]{1,64} (E11): other bytes become '_', longer names are cut to 47 and end in '-' and 16 hex digits of
- * their hash. */
+/* [A-Za-z0-9._-]{1,64} (E11): a name that is so stays as it is. In others each other byte becomes '_', and they end in
+ * '-' and 16 hex digits of the whole name's hash (cut to 47 before), so that a/b and a_b stay apart. */
 void identity_clean_group(char group[GROUP_MAX + 1], const char *wanted);
 
 /* The state directory (RESIL_STATE_DIR or /dev/shm/resil-<uid>) and the runtime directory (RESIL_RUNTIME_DIR,

@@ -72,10 +72,10 @@ static const struct {
 	{"/bin/bash", {"bash", "--rcfile", "rc", "-i"}, "bash"},
 	{"/bin/bash", {"bash", "--norc", "s.sh"}, "bash-s.sh"},
 	{"/bin/bash", {"bash", "-s", "--", "arg"}, "bash"},
-	{"/bin/dash", {"sh", "-e", "run me.sh"}, "dash-run_me.sh"},
+	{"/bin/dash", {"sh", "-e", "run me.sh"}, "dash-run_me.sh-ebd8bec5c0d3ea33"},
 	{"/usr/bin/zsh", {"zsh", "-", "x.zsh"}, "zsh-x.zsh"},
 	{"", {"/opt/tool", "x"}, "tool"},
-	{NULL, {NULL}, "_"},
+	{NULL, {NULL}, "_-efd01f60ba992926"},
 };
 
 static void groups(void)
@@ -100,7 +100,19 @@ static void cleaning(void)
 	char a[GROUP_MAX + 1], b[GROUP_MAX + 1], longer[300];
 
 	identity_clean_group(a, "a b/c\xc3\xa4:\n");
-	tap_ok(strcmp(a, "a_b_c____") == 0, "E11: other bytes become '_' (%s)", a);
+	tap_ok(strncmp(a, "a_b_c____-", 10) == 0 && strlen(a) == 9 + 17,
+		"E11: other bytes become '_', with a hash (%s)", a);
+	identity_clean_group(a, "a/b");
+	identity_clean_group(b, "a_b");
+	tap_ok(strcmp(a, b) != 0 && strcmp(b, "a_b") == 0, "E11: a/b and a_b are two groups (%s, %s)", a, b);
+	identity_clean_group(a, "");
+	identity_clean_group(b, "_");
+	tap_ok(a[0] == '_' && strcmp(a, b) != 0 && strcmp(b, "_") == 0, "E11: no name and _ are two groups (%s)", a);
+	memset(longer, 'x', sizeof longer);
+	longer[63] = ':';
+	longer[64] = '\0';
+	identity_clean_group(a, longer);
+	tap_ok(strlen(a) == GROUP_MAX && a[47] == '-', "E11: a mangled name of 64 bytes keeps to 64 (%s)", a);
 	memset(longer, 'x', sizeof longer);
 	longer[64] = '\0';
 	identity_clean_group(a, longer);
