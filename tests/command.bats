@@ -286,3 +286,93 @@ for line in sys.stdin:
 	assert_equal "$(destination "$name" state -g a/b)" open
 	assert_equal "$(destination "$name" state -g a_b)" closed
 }
+
+@test "--all-users shows whose each group is" {
+	need_root "to see every user's groups"
+	local shared=/dev/shm/resil-64999
+	[ ! -e "$shared" ] || skip "$shared is in use"
+	RESIL_STATE_DIR=$shared group
+	chown -R 64999 "$shared"
+	asked status --all-users
+	table=$output
+	asked members --all-users
+	asked status --all-users --json
+	asked_json=$output
+	asked force "$name" open --forever --all-users
+	forced=$output$stderr
+	asked off -g dial --all-users
+	asked status --all-users
+	rm -r "$shared"
+	[[ $table == *"64999	dial	$name	closed"* ]] || fail "$table"
+	output=$asked_json
+	assert_equal "$(json '[g["group"] for g in j["groups"] if g["user"] == "64999"]')" "['dial']"
+	[[ $forced == *"64999	dial	$name	forced_open"*"resil force $name auto --all-users"* ]] || fail "$forced"
+	[[ $stderr == *"'resil on -g dial --all-users' undoes it"* ]] || fail "$stderr"
+}
+
+@test "what undoes a change repeats its options" {
+	group
+	start one under "$bin/dial" -n 1000 -i 100 127.0.0.1 "$server_port"
+	wait_until test -s "$dir/one.out"
+	asked force "$name" open --forever -p "$one_pid" -g dial
+	[[ $stderr == *"resil force $name auto -g dial -p $one_pid"* ]] || fail "$stderr"
+	asked off -p "$one_pid"
+	[[ $stderr == *"'resil on -p $one_pid' undoes it"* ]] || fail "$stderr"
+	asked status -p "$one_pid"
+	[[ $stderr == *"'resil on -p $one_pid' undoes it"* ]] || fail "$stderr"
+	asked on -p "$one_pid"
+	assert_success
+	asked off
+	[[ $stderr == *"'resil on' undoes it"* ]] || fail "$stderr"
+}
+
+@test "breaker = observe is seen in status" {
+	peer server 127.0.0.1 refuse
+	name=127.0.0.1:$server_port
+	RESIL_SET='breaker=observe' under "$bin/dial" -n 6 127.0.0.1 "$server_port" || true
+	asked status
+	assert_output --partial "$name	observe:open"
+	assert_equal "$(destination "$name" mode)" observe
+	run resil metrics
+	assert_line --regexp 'resil_circuit_mode\{.*\} 3$'
+	asked reset "$name"
+	assert_equal "$stderr" "" # nobody has set it by hand
+	RESIL_SET='breaker=on' under "$bin/dial" 127.0.0.1 "$server_port" || true
+	assert_equal "$(destination "$name" mode)" auto
+}
+
+@test "which --json has the same values as the table, for this machine's own addresses too" {
+	asked which 127.0.0.1:80 --json
+	assert_equal "$(json 'j["values"]["recovery_max"]["value"]')" 2s
+	asked which 127.0.0.1:80
+	assert_line --regexp '^recovery_max	2s	'
+	asked which 192.0.2.1:80 --json
+	assert_equal "$(json 'j["values"]["recovery_max"]["value"]')" 30s
+}
+
+@test "the generation counts a reload by one" {
+	peer server 127.0.0.1 answer
+	printf '[resil]\ncontrol = on\n' >"$dir/resil.conf"
+	export RESIL_CONF=$dir/resil.conf
+	start one under "$bin/dial" -n 100000 -i 20 127.0.0.1 "$server_port"
+	reload() { curl -sS -m 5 --unix-socket "$RESIL_RUNTIME_DIR/dial.sock" -X POST http://resil/v1/reload 2>/dev/null; }
+	serves() { [ "$(reload)" = '{"generation":1}' ]; }
+	wait_until serves
+	# The member that tried it is told of it as well, at its next call.
+	lines=$(wc -l <"$dir/one.out")
+	has_called() { [ "$(wc -l <"$dir/one.out")" -gt $((lines + 2)) ]; }
+	wait_until has_called
+	assert_equal "$(reload)" '{"generation":2}'
+	assert_equal "$(events reload generation | xargs)" "1 2"
+	assert_equal "$(resil metrics | sed -n 's/^resil_config_generation.* //p')" 2
+}
+
+@test "RETRY is a time as people write it" {
+	peer server 127.0.0.1 refuse
+	RESIL_SET='failure_threshold=1;recovery_timeout=900ms;recovery_jitter=0%' under "$bin/dial" 127.0.0.1 "$server_port" || true
+	run resil status
+	assert_output --regexp $'\topen\t[0-9]+ms\t|\topen\tdue\t'
+	RESIL_GROUP=long RESIL_SET='failure_threshold=1;recovery_timeout=90s;recovery_max=90s;recovery_jitter=0%' under "$bin/dial" 127.0.0.1 "$server_port" || true
+	run resil status -g long
+	assert_output --regexp $'\topen\t(89\\.[0-9]|90\\.0)s\t'
+}

@@ -119,6 +119,8 @@ void table_print(struct table *t);
 /* "closed", "open", "half_open", "forced_open", "forced_closed", "observe:open". */
 void state_text(char *to, size_t cap, const struct circuit_view *v);
 bool view_is_open(const struct circuit_view *v);
+/* "962ms", "1.5s". */
+void ms_text(char *to, size_t cap, uint64_t ms);
 /* "850us", "1.2ms", "3.4s"; "-" when it is not known. */
 void us_text(char *to, size_t cap, uint64_t us, bool is_known);
 /* Calls fn with a buffer, again with a larger one until all fits, and prints it. */

@@ -19,18 +19,21 @@ static void report(const struct options *o, const struct group *g, uint32_t inde
 		struct text t = TEXT_ON(at);
 		text_str(&t, "{\"group\":");
 		text_json(&t, g->name);
+		text_str(&t, ",\"user\":");
+		text_json(&t, g->user);
 		text_str(&t, ",\"destination\":");
 		render_view(&t, &v);
 		text_char(&t, '}');
 		puts(at);
 		return;
 	}
-	static const char *const headers[] = {"GROUP", "DEST", "STATE", "MODE"};
+	static const char *const headers[] = {"USER", "GROUP", "DEST", "STATE", "MODE"};
+	size_t skip = o->all_users ? 0 : 1;
 	state_text(state, sizeof state, &v);
-	struct table *t = table_new(headers, 4);
-	const char *cells[] = {g->name, v.name, state, breaker_mode_name(v.mode)};
-	table_style(t, 2, 0);
-	table_row(t, cells);
+	struct table *t = table_new(headers + skip, 5 - skip);
+	const char *cells[] = {g->user, g->name, v.name, state, breaker_mode_name(circuit_shown_mode(&v))};
+	table_style(t, 3 - (int)skip, 0);
+	table_row(t, cells + skip);
 	table_print(t);
 }
 

@@ -261,7 +261,9 @@ static bool is_elsewhere(pid_t pid)
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp(((const struct group *)a)->name, ((const struct group *)b)->name);
+	const struct group *x = a, *y = b;
+	int by_group = strcmp(x->name, y->name);
+	return by_group ? by_group : strcmp(x->user, y->user);
 }
 
 static int lacks_group(const char *dir, const char *suffix, const char *wanted)

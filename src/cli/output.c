@@ -126,7 +126,16 @@ void state_text(char *to, size_t cap, const struct circuit_view *v)
 	if (v->mode == BREAKER_FORCED_OPEN || v->mode == BREAKER_FORCED_CLOSED)
 		snprintf(to, cap, "%s", breaker_mode_name(v->mode));
 	else
-		snprintf(to, cap, "%s%s", v->mode == BREAKER_OBSERVE ? "observe:" : "", breaker_state_name(v->state));
+		snprintf(to, cap, "%s%s", circuit_shown_mode(v) == BREAKER_OBSERVE ? "observe:" : "",
+			breaker_state_name(v->state));
+}
+
+void ms_text(char *to, size_t cap, uint64_t ms)
+{
+	if (ms < 1000)
+		snprintf(to, cap, "%llums", (unsigned long long)ms);
+	else
+		snprintf(to, cap, "%.1fs", (double)ms / 1000);
 }
 
 void us_text(char *to, size_t cap, uint64_t us, bool is_known)

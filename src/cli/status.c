@@ -21,14 +21,20 @@ static bool is_wanted(const struct status *s, uint32_t index)
 	return !s->destination || s->wanted == (int)index;
 }
 
-static void status_row(struct table *t, const char *group, const struct circuit_view *v)
+/* Columns before DEST: the user where all are shown, the group where there are several. */
+static size_t shown_before(const struct options *o, const struct groups *g)
+{
+	return o->all_users ? 2 : g->n > 1 ? 1 : 0;
+}
+
+static void status_row(struct table *t, const struct group *g, size_t before, const struct circuit_view *v)
 {
 	char state[32], retry[24] = "-", calls[24], rate[16] = "-", p50[24], p99[24], in_flight[16], rejected[24];
 	bool has_latency = v->max_us > 0 || v->p99_us > 0;
 
 	state_text(state, sizeof state, v);
 	if (v->state == BREAKER_OPEN && v->mode != BREAKER_FORCED_OPEN && v->mode != BREAKER_FORCED_CLOSED)
-		us_text(retry, sizeof retry, (uint64_t)v->retry_after_ms * 1000, true);
+		ms_text(retry, sizeof retry, v->retry_after_ms);
 	if (v->state == BREAKER_OPEN && v->retry_after_ms == 0 && retry[0] != '-')
 		snprintf(retry, sizeof retry, "due");
 	snprintf(calls, sizeof calls, "%llu", (unsigned long long)render_total_calls(v));
@@ -39,19 +45,19 @@ static void status_row(struct table *t, const char *group, const struct circuit_
 	us_text(p99, sizeof p99, v->p99_us, has_latency);
 	snprintf(in_flight, sizeof in_flight, "%u", v->in_flight);
 	snprintf(rejected, sizeof rejected, "%llu", (unsigned long long)v->rejected);
-	const char *cells[] = {group, v->name, state, retry, calls, rate, p50, p99, in_flight, rejected};
-	table_row(t, group ? cells : cells + 1);
+	const char *cells[] = {g->user, g->name, v->name, state, retry, calls, rate, p50, p99, in_flight, rejected};
+	table_row(t, cells + 2 - before);
 }
 
 static void status_table(struct status *s, const struct groups *g, int64_t now_ns)
 {
 	static const char *const headers[] = {
-		"GROUP", "DEST", "STATE", "RETRY", "CALLS", "ERR%", "P50", "P99", "INFLIGHT", "REJECTED"};
-	bool has_groups = g->n > 1;
-	struct table *t = has_groups ? table_new(headers, 10) : table_new(headers + 1, 9);
+		"USER", "GROUP", "DEST", "STATE", "RETRY", "CALLS", "ERR%", "P50", "P99", "INFLIGHT", "REJECTED"};
+	size_t before = shown_before(&s->o, g);
+	struct table *t = table_new(headers + 2 - before, 9 + before);
 	struct circuit_view v;
 
-	table_style(t, has_groups ? 2 : 1, has_groups ? 0x3f8 : 0x1fc);
+	table_style(t, (int)before + 1, 0x1fcu << before);
 	for (size_t i = 0; i < g->n; i++) {
 		const struct region *r = &g->at[i].region;
 		size_t n;
@@ -63,7 +69,7 @@ static void status_table(struct status *s, const struct groups *g, int64_t now_n
 			circuit_view(r, sorted[d], now_ns, &v);
 			s->shown++;
 			s->open += view_is_open(&v);
-			status_row(t, has_groups ? g->at[i].name : NULL, &v);
+			status_row(t, &g->at[i], before, &v);
 		}
 		free(sorted);
 	}
@@ -169,15 +175,18 @@ static void members_group_json(struct text *t, const void *ctx)
 	const struct group *g = ctx;
 	text_str(t, "{\"group\":");
 	text_json(t, g->name);
+	text_str(t, ",\"user\":");
+	text_json(t, g->user);
 	text_str(t, ",\"members\":");
 	render_members_where(t, &g->region, clock_now_ns(), group_member_lives, g);
 	text_char(t, '}');
 }
 
-static void members_table(const struct groups *g)
+static void members_table(const struct options *o, const struct groups *g)
 {
-	static const char *const headers[] = {"GROUP", "PID", "EXE", "SINCE", "CONNECTIONS", "SERVES"};
-	struct table *t = g->n > 1 ? table_new(headers, 6) : table_new(headers + 1, 5);
+	static const char *const headers[] = {"USER", "GROUP", "PID", "EXE", "SINCE", "CONNECTIONS", "SERVES"};
+	size_t before = shown_before(o, g);
+	struct table *t = table_new(headers + 2 - before, 5 + before);
 	int64_t now_ns = clock_now_ns();
 	size_t shown = 0;
 
@@ -194,8 +203,9 @@ static void members_table(const struct groups *g)
 			memcpy(exe, r->members[m].exe, 32);
 			snprintf(pid, sizeof pid, "%d", (int)member_pid(id));
 			snprintf(connections, sizeof connections, "%u", atomic_load(&r->members[m].connections));
-			const char *cells[] = {g->at[i].name, pid, exe, since, connections, id == owner ? "yes" : "-"};
-			table_row(t, g->n > 1 ? cells : cells + 1);
+			const char *cells[] = {
+				g->at[i].user, g->at[i].name, pid, exe, since, connections, id == owner ? "yes" : "-"};
+			table_row(t, cells + 2 - before);
 			shown++;
 		}
 	}
@@ -235,7 +245,7 @@ static int run_members(const struct verb *verb, int argc, char **argv)
 		}
 		fputs("]}\n", stdout);
 	} else {
-		members_table(&g);
+		members_table(&o, &g);
 	}
 	groups_close(&g);
 	return EXIT_DONE;

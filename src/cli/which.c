@@ -131,13 +131,7 @@ static void print_values(struct table *t, const struct config *c, const struct p
 	char value_at[512], origin_at[1024];
 	for (int key = 0; key < KEY_COUNT; key++) {
 		struct text value = TEXT_ON(value_at), origin = TEXT_ON(origin_at);
-		config_value_text(&value, policy, (enum config_key)key);
-		config_origin_text(&origin, c, policy, (enum config_key)key);
-		if (key == KEY_RECOVERY_MAX && policy_recovery_max_ms(policy, addr) != policy->rules.recovery_max_ms) {
-			value.len = 0;
-			text_duration(&value, (int64_t)policy_recovery_max_ms(policy, addr) * 1000000);
-			text_str(&origin, ", for this machine's own addresses");
-		}
+		render_policy_value(&value, &origin, c, policy, (enum config_key)key, addr);
 		const char *cells[] = {names[key], value_at, origin_at};
 		table_row(t, cells);
 	}
@@ -210,7 +204,7 @@ static void json_finding(struct text *t, const void *ctx)
 	else
 		text_str(t, "null");
 	text_str(t, ",\"values\":");
-	render_policy_values(t, f->config, f->policy);
+	render_policy_values(t, f->config, f->policy, f->addr);
 	text_str(t, "}\n");
 }
 

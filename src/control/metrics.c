@@ -90,7 +90,7 @@ static void put_state(const struct series *s)
 
 static void put_mode(const struct series *s)
 {
-	plain(s, (uint64_t)s->v->mode);
+	plain(s, (uint64_t)circuit_shown_mode(s->v));
 }
 
 static void put_calls(const struct series *s)

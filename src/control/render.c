@@ -143,7 +143,8 @@ void render_view(struct text *t, const struct circuit_view *v)
 	text_json(t, v->name);
 	text_str(t, ",\"policy\":");
 	text_json_n(t, v->policy, strnlen(v->policy, sizeof v->policy));
-	text_fmt(t, ",\"state\":\"%s\",\"mode\":\"%s\",", breaker_state_name(v->state), breaker_mode_name(v->mode));
+	text_fmt(t, ",\"state\":\"%s\",\"mode\":\"%s\",", breaker_state_name(v->state),
+		breaker_mode_name(circuit_shown_mode(v)));
 	json_u64(t, "retry_after_ms", v->retry_after_ms, ",");
 	json_u64(t, "consecutive_failures", v->consecutive_failures, ",\"failure_rate\":");
 	json_rate(t, v);

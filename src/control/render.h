@@ -41,8 +41,12 @@ void render_members(struct text *t, const struct region *r, int64_t now_ns);
 void render_members_where(struct text *t, const struct region *r, int64_t now_ns,
 	bool (*is_alive)(uint64_t id, const void *ctx), const void *ctx);
 void render_config(struct text *t, const struct config *c);
-/* {"breaker":{"value":"on","origin":"built-in"},...} */
-void render_policy_values(struct text *t, const struct config *c, const struct policy *p);
+/* {"breaker":{"value":"on","origin":"built-in"},...}; addr: as they hold for that address; null: as they are written.
+ */
+void render_policy_values(struct text *t, const struct config *c, const struct policy *p, const struct addr *addr);
+/* One of them: its value and where it comes from. */
+void render_policy_value(struct text *value, struct text *origin, const struct config *c, const struct policy *p,
+	enum config_key key, const struct addr *addr);
 /* Prometheus text. With several regions each family is complete over all of them, as the format asks. */
 void render_metrics(struct text *t, const struct region *const *regions, unsigned count, int64_t now_ns);
 

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "core/member.h"
+#include "policy/policy.h"
 
 static void json_bounded(struct text *t, const char *s, size_t cap)
 {
@@ -152,7 +153,19 @@ static void config_pair(
 	text_char(t, '}');
 }
 
-void render_policy_values(struct text *t, const struct config *c, const struct policy *p)
+void render_policy_value(struct text *value, struct text *origin, const struct config *c, const struct policy *p,
+	enum config_key key, const struct addr *addr)
+{
+	config_value_text(value, p, key);
+	config_origin_text(origin, c, p, key);
+	if (key != KEY_RECOVERY_MAX || !addr || policy_recovery_max_ms(p, addr) == p->rules.recovery_max_ms)
+		return;
+	value->len = 0;
+	text_duration(value, (int64_t)policy_recovery_max_ms(p, addr) * NS_PER_MS);
+	text_str(origin, ", for this machine's own addresses");
+}
+
+void render_policy_values(struct text *t, const struct config *c, const struct policy *p, const struct addr *addr)
 {
 	static const char *const names[] = {
 #define X(name, text, type, field, initial, min, max, sentence) text,
@@ -163,8 +176,7 @@ void render_policy_values(struct text *t, const struct config *c, const struct p
 	text_char(t, '{');
 	for (int key = 0; key < KEY_COUNT; key++) {
 		struct text value = TEXT_ON(value_at), origin = TEXT_ON(origin_at);
-		config_value_text(&value, p, (enum config_key)key);
-		config_origin_text(&origin, c, p, (enum config_key)key);
+		render_policy_value(&value, &origin, c, p, (enum config_key)key, addr);
 		config_pair(t, names[key], &value, &origin, key ? "," : "");
 	}
 	text_char(t, '}');
@@ -209,7 +221,7 @@ void render_config(struct text *t, const struct config *c)
 		text_fmt(t, ",\"line\":%u,\"match\":", p->line);
 		text_json_n(t, patterns.at, patterns.len);
 		text_str(t, ",\"values\":");
-		render_policy_values(t, c, p);
+		render_policy_values(t, c, p, NULL);
 		text_char(t, '}');
 	}
 	text_str(t, "]}\n");

@@ -184,9 +184,16 @@ static int get_metrics(struct request *q, struct answer *a)
 	return 200;
 }
 
+/* Of the group: how often it was told to read its configuration. What a process counts for itself grows at its start,
+ * and by two in the one that tries a reload and is then told of it like the others. */
+static uint32_t generation(const struct region *r)
+{
+	return atomic_load_explicit(&r->header->reload_seq, memory_order_acquire);
+}
+
 static void reload_event(struct region *r, enum event_type type, const char *reason)
 {
-	struct event e = {.type = (uint8_t)type, .retry_after_ms = -1, .value = policy_generation()};
+	struct event e = {.type = (uint8_t)type, .retry_after_ms = -1, .value = generation(r)};
 	text_copy(e.reason, sizeof e.reason, reason);
 	events_add(r, &e);
 }
@@ -204,9 +211,9 @@ static int post_reload(struct request *q, struct answer *a)
 			faults == -EBUSY ? "earlier configurations are still in use; try again"
 					 : "no memory for another configuration");
 	if (faults == 0) {
-		reload_event(q->region, EVENT_RELOAD, "");
 		atomic_fetch_add_explicit(&q->region->header->reload_seq, 1, memory_order_release);
-		text_fmt(a->body, "{\"generation\":%u}\n", policy_generation());
+		reload_event(q->region, EVENT_RELOAD, "read again");
+		text_fmt(a->body, "{\"generation\":%u}\n", generation(q->region));
 		return 200;
 	}
 	char first[48];

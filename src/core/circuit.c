@@ -143,7 +143,7 @@ static __attribute__((noinline)) enum breaker_decision admit(struct region *r, u
 	uint32_t cap = rules->recovery_max_ms > rules->recovery_ms ? rules->recovery_max_ms : rules->recovery_ms;
 
 	keep(&d->rule_recovery_max_ms, cap);
-	keep(&d->rule_half_open_max, rules->half_open_max_calls);
+	keep(&d->rule_half_open_max, rules->half_open_max_calls | (rules->is_observed ? REGION_RULE_OBSERVED : 0));
 	atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed);
 	token->destination = destination;
 	token->generation = breaker_generation(word);

@@ -51,7 +51,8 @@ struct circuit_view {
 	char name[REGION_NAME_MAX + 1];
 	char policy[64];
 	enum breaker_state state;
-	enum breaker_mode mode;
+	enum breaker_mode mode; /* set by hand */
+	bool is_observed;	/* breaker = observe, by the policy that last used it */
 	uint32_t retry_after_ms;
 	uint32_t consecutive_failures;
 	uint32_t level;
@@ -70,6 +71,11 @@ struct circuit_view {
 	int64_t last_wall_ns;
 	int64_t last_used_ns;
 };
+/* The mode that is in force: observe also where the policy says so and nobody has set another. */
+static inline enum breaker_mode circuit_shown_mode(const struct circuit_view *view)
+{
+	return view->mode == BREAKER_AUTO && view->is_observed ? BREAKER_OBSERVE : view->mode;
+}
 void circuit_view(const struct region *r, uint32_t destination, int64_t now_ns, struct circuit_view *view);
 
 #endif

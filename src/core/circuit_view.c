@@ -105,7 +105,9 @@ void circuit_view(const struct region *r, uint32_t destination, int64_t now_ns, 
 	view->p99_us = latency_quantile_us(&d->latency, 9900);
 	view->max_us = latency_quantile_us(&d->latency, 10000);
 	view->probes_in_flight = lease_in_flight(r, destination);
-	view->probes_max = atomic_load_explicit(&d->rule_half_open_max, memory_order_relaxed);
+	uint32_t rule = atomic_load_explicit(&d->rule_half_open_max, memory_order_relaxed);
+	view->is_observed = (rule & REGION_RULE_OBSERVED) != 0;
+	view->probes_max = rule & ~REGION_RULE_OBSERVED;
 	if (view->probes_max > BREAKER_PROBES_MAX)
 		view->probes_max = BREAKER_PROBES_MAX;
 	view_last(r, d, view);

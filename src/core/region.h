@@ -28,6 +28,7 @@
 #define REGION_CAPACITY_MAX 65000 /* destination indexes fit 16 bits (member.use) */
 #define REGION_NAME_MAX 255	  /* longest destination name (DNS name + port fit) */
 #define REGION_RECENT 100	  /* last calls kept for the displayed rate */
+#define REGION_RULE_OBSERVED 0x80000000u
 #define MEMBER_USES 16		  /* destinations a member counts its calls in flight for */
 
 /* A process of the group.
@@ -98,7 +99,7 @@ struct destination {
 	/* The rules of the policy that last used it, so that the command can show retry_after without any
 	 * configuration. */
 	_Atomic uint32_t rule_recovery_max_ms;
-	_Atomic uint32_t rule_half_open_max;
+	_Atomic uint32_t rule_half_open_max; /* with REGION_RULE_OBSERVED: breaker = observe */
 
 	struct latency latency;
 };
