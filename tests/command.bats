@@ -376,3 +376,20 @@ for line in sys.stdin:
 	run resil status -g long
 	assert_output --regexp $'\topen\t(89\\.[0-9]|90\\.0)s\t'
 }
+
+@test "a fault of the configuration is told whole, in the event and in the log" {
+	peer server 127.0.0.1 answer
+	printf '[resil]\ncontrol = on\nlog = %s\n' "$dir/resil.log" >"$dir/resil.conf"
+	export RESIL_CONF=$dir/resil.conf
+	start one under "$bin/dial" -n 100000 -i 20 127.0.0.1 "$server_port"
+	serves() { curl -sS -m 5 --unix-socket "$RESIL_RUNTIME_DIR/dial.sock" http://resil/health >/dev/null 2>&1; }
+	wait_until serves
+	echo 'failure_treshold = 5' >>"$dir/resil.conf"
+	fault=$(resil check 2>&1) || true
+	[ "${#fault}" -gt 80 ] || fail "too short a fault: $fault"
+	run resil reload
+	assert_failure 1
+	assert_equal "$(events config_error reason)" "$fault"
+	run cat "$dir/resil.log"
+	assert_line --partial "configuration: $fault"
+}

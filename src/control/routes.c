@@ -216,7 +216,7 @@ static int post_reload(struct request *q, struct answer *a)
 		text_fmt(a->body, "{\"generation\":%u}\n", generation(q->region));
 		return 200;
 	}
-	char first[48];
+	char first[sizeof((struct event *)0)->reason];
 	text_copy(first, sizeof first, errors_at);
 	first[strcspn(first, "\n")] = '\0';
 	reload_event(q->region, EVENT_CONFIG_ERROR, first);

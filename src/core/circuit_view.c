@@ -66,7 +66,7 @@ static void view_last(const struct region *r, const struct destination *d, struc
 	view->last_from = breaker_state(last >> 2 & 3);
 	view->last_to = breaker_state(last & 3);
 	if (events_read(r, last >> 4, &e) && e.type == EVENT_TRANSITION && strcmp(e.destination, view->name) == 0) {
-		memcpy(view->last_reason, e.reason, sizeof view->last_reason);
+		text_copy(view->last_reason, sizeof view->last_reason, e.reason);
 		view->last_wall_ns = e.wall_ns;
 		return;
 	}

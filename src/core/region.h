@@ -22,7 +22,7 @@
 #include "core/failure.h"
 #include "core/latency.h"
 
-#define REGION_LAYOUT 1
+#define REGION_LAYOUT 2
 #define REGION_MEMBERS 1024
 #define REGION_EVENTS 512
 #define REGION_CAPACITY_MAX 65000 /* destination indexes fit 16 bits (member.use) */
@@ -57,7 +57,7 @@ struct event {
 	uint8_t from, to; /* enum breaker_state */
 	uint8_t unused;
 	char exe[32];
-	char reason[48]; /* "5 consecutive failures (refused)", phase of a deadline, text of an error */
+	char reason[176]; /* "5 consecutive failures (refused)", phase of a deadline, text of an error */
 	char destination[REGION_NAME_MAX + 1];
 };
 
