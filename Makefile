@@ -69,6 +69,32 @@ $(BUILD)/unit/%: tests/unit/%.c $(call obj,$(unit_src)) $(llhttp_obj)
 .PHONY: unit
 unit: $(unit_tests)
 
+# Fuzzing: tests/fuzz/NAME.c stands on the rooms that take foreign bytes; its corpus is tests/fuzz/corpus/NAME. An archive, so that a harness
+# may take in a file of them and replace what it calls.
+FUZZ_SECONDS ?= 60
+fuzz_flags := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined -fsanitize=fuzzer-no-link
+fuzz_src := $(filter-out src/base/real.c,$(foreach room,base core wire policy control,$(wildcard src/$(room)/*.c)))
+fuzz_names := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))
+$(BUILD)/fuzz/rooms.a: $(call obj,$(fuzz_src)) $(llhttp_obj)
+	@mkdir -p $(@D)
+	rm -f $@
+	ar crs $@ $^
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/rooms.a
+	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -Itests/fuzz -MMD -MP -MF $(BUILD)/obj/fuzz-$*.d -o $@ $< $(BUILD)/fuzz/rooms.a \
+		$(ALL_LDFLAGS) -l:libinih.a -lpthread
+
+.PHONY: fuzz fuzz-build sanitize
+fuzz-build: $(addprefix $(BUILD)/fuzz/,$(fuzz_names))
+fuzz:
+	@scripts/deps fuzz
+	@$(MAKE) --no-print-directory fuzz-build BUILD=$(BUILD)/clang-fuzz CC=clang CFLAGS='$(fuzz_flags)'
+	@BUILD=$(BUILD)/clang-fuzz FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz $(FUZZ)
+
+# The unit tests under ASan with UBSan, then under TSan; and gcc's analyzer over all of the source.
+sanitize:
+	@scripts/deps check
+	@BUILD=$(BUILD) CC='$(CC)' scripts/sanitize
+
 .PHONY: deps-build demo check
 deps-build:
 	@scripts/deps build
@@ -101,7 +127,7 @@ uninstall:
 		$(DESTDIR)$(PREFIX)/share/man/man7/libresil.7
 	-rmdir $(DESTDIR)/etc/resil 2>/dev/null
 
-c_files := $(wildcard src/*/*.[ch] tests/unit/*.[ch] tests/programs/*.[ch])
+c_files := $(wildcard src/*/*.[ch] tests/unit/*.[ch] tests/fuzz/*.[ch] tests/programs/*.[ch])
 .PHONY: format lint clean
 format:
 	@scripts/deps lint

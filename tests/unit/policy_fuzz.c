@@ -1,5 +1,5 @@
 /* Random files and RESIL_SETs, made of what right and wrong ones are made of: reading them neither crashes nor lies.
- * With a seed as the argument it runs that one; RESIL_FUZZ_RUNS says how many files. Meant to run under ASan and UBSan
+ * With a seed as the argument it runs that one; FUZZ_RUNS says how many files. Meant to run under ASan and UBSan
  * too. */
 #include "policy_load.h"
 
@@ -258,7 +258,7 @@ static void one(uint64_t seed)
 
 int main(int argc, char **argv)
 {
-	const char *runs = getenv("RESIL_FUZZ_RUNS");
+	const char *runs = getenv("FUZZ_RUNS");
 	uint64_t from = argc > 1 ? strtoull(argv[1], NULL, 10) : 1, to = argc > 1 ? from
 									 : runs	  ? strtoull(runs, NULL, 10)
 										  : RUNS;
