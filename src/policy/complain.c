@@ -17,12 +17,18 @@ void fault_clear(struct fault *f)
 	f->what_bytes[0] = f->accepted_bytes[0] = f->suggestion_bytes[0] = '\0';
 }
 
-/* Control bytes become '?': the line is read on terminals. Long values are shown by their beginning. */
+/* Control bytes become '?': the line is read on terminals. */
+static void plain(struct text *t, const char *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		text_char(t, (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? '?' : s[i]);
+}
+
+/* Long values are shown by their beginning. */
 static void quote(struct text *t, const char *s, size_t n)
 {
 	text_char(t, '\'');
-	for (size_t i = 0; i < n && i < QUOTE_MAX; i++)
-		text_char(t, (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? '?' : s[i]);
+	plain(t, s, n < QUOTE_MAX ? n : QUOTE_MAX);
 	text_str(t, n > QUOTE_MAX ? "...'" : "'");
 }
 
@@ -51,7 +57,7 @@ static void compose(
 	if (f->suggestion.len > 0) {
 		text_str(t, before);
 		text_str(t, "did you mean ");
-		text_bytes(t, f->suggestion.at, f->suggestion.len);
+		plain(t, f->suggestion.at, f->suggestion.len); /* may be cut out of what was read */
 		text_char(t, '?');
 		before = "; ";
 	}

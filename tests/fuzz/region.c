@@ -129,7 +129,8 @@ static void show(const struct region *r)
 		claim(i < CAPACITY);
 		registry_name(r, (uint32_t)i, name);
 		circuit_view(r, (uint32_t)i, NOW, &view);
-		claim(strlen(view.name) <= REGION_NAME_MAX && view.retry_after_ms <= 12u * 3600 * 1000);
+		claim(strlen(view.name) <= REGION_NAME_MAX);
+		claim(view.mode == BREAKER_FORCED_OPEN || view.retry_after_ms <= BREAKER_WAIT_MAX_MS);
 		claim(view.probes_in_flight <= BREAKER_PROBES_MAX);
 	}
 	char why_at[200] = "";

@@ -49,6 +49,8 @@ static const struct line mistakes[] = {
 	{"  match = pay.internal:0", "match: not a port ('pay.internal:0'", "1 to 65535"},
 	{"  match = https://pay.internal/v1", "match: a URL is no pattern ('https://pay.internal/v1'",
 		"did you mean pay.internal:443?"},
+	/* A suggestion is cut out of the value: its control bytes come back no more than the value's own. */
+	{"  match = x://a\tb", "match: a URL is no pattern ('x://a?b'", "did you mean a?b?"},
 	{"  match = 10.1.0.0/8", "match: the address has bits beyond its prefix ('10.1.0.0/8'",
 		"did you mean 10.0.0.0/8?"},
 	{"  match = sni:pay.internal", "match: this version has no sni: and no udp: patterns ('sni:pay.internal'",
@@ -101,10 +103,10 @@ static void check_mistakes(int wanted, const char *how)
 		if (!tap_ok(is_right, "CONTRACT 3, %s: line %zu: %s", how, i + 1, mistakes[i].text))
 			printf("# said: %s\n", said);
 	}
-	/* Doubled: key (lines 21, 22) and the connect_timeout of pay (lines 36, 37). */
+	/* Doubled: key (lines 21, 22) and the connect_timeout of pay (lines 37, 38). */
 	tap_ok(strstr(loaded.errors, ":22: key is there twice, at lines 21 and 22") != NULL,
 		"%s: a doubled key names both lines", how);
-	tap_ok(strstr(loaded.errors, ":37: connect_timeout is there twice, at lines 36 and 37") != NULL,
+	tap_ok(strstr(loaded.errors, ":38: connect_timeout is there twice, at lines 37 and 38") != NULL,
 		"%s: in a destination too", how);
 	if (!tap_ok(loaded.faults == wanted + 2, "%s: %d faults in all, no other", how, wanted + 2))
 		printf("# got %d\n%s", loaded.faults, loaded.errors);
