@@ -17,18 +17,11 @@ void fault_clear(struct fault *f)
 	f->what_bytes[0] = f->accepted_bytes[0] = f->suggestion_bytes[0] = '\0';
 }
 
-/* Control bytes become '?': the line is read on terminals. */
-static void plain(struct text *t, const char *s, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		text_char(t, (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? '?' : s[i]);
-}
-
 /* Long values are shown by their beginning. */
 static void quote(struct text *t, const char *s, size_t n)
 {
 	text_char(t, '\'');
-	plain(t, s, n < QUOTE_MAX ? n : QUOTE_MAX);
+	text_bytes(t, s, n < QUOTE_MAX ? n : QUOTE_MAX);
 	text_str(t, n > QUOTE_MAX ? "...'" : "'");
 }
 
@@ -57,12 +50,16 @@ static void compose(
 	if (f->suggestion.len > 0) {
 		text_str(t, before);
 		text_str(t, "did you mean ");
-		plain(t, f->suggestion.at, f->suggestion.len); /* may be cut out of what was read */
+		text_bytes(t, f->suggestion.at, f->suggestion.len);
 		text_char(t, '?');
 		before = "; ";
 	}
 	if (before[0] == ';')
 		text_char(t, ')');
+	/* Values, names of sections and suggestions are bytes as read, and the line is read on terminals. */
+	for (size_t i = 0; i < t->len; i++)
+		if ((unsigned char)t->at[i] < 0x20 || t->at[i] == 0x7f)
+			t->at[i] = '?';
 }
 
 void complain(struct complaints *c, uint32_t line, const struct fault *f, const char *value, size_t n)

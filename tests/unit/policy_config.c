@@ -60,6 +60,7 @@ static const struct line mistakes[] = {
 	{"  connect_timeout = 2d", "connect_timeout: unknown unit ('2d'", "did you mean 48h?"},
 	{"  connect_timeout = 0s", "connect_timeout cannot be nothing ('0s'", "did you mean off?"},
 	{"[destination nothing]", "[destination nothing] matches nothing", "match = host:443"},
+	{"[destination no\tthing]", "[destination no?thing] matches nothing", NULL},
 	{"[destintion x]", "unknown section ('destintion x'", "did you mean [destination NAME]?"},
 	{"whatever = 1", NULL, NULL},
 	{"[fault x]", "this version has no [fault NAME] sections ('fault x'", NULL},
