@@ -1,10 +1,10 @@
 /* See value.h. What a newcomer adds: a row in keys.h; here, for a CHOICE, its list of choices. */
 #include "policy/value.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "policy/words.h"
 
 static const char *const breaker_choices[] = {"on", "off", "observe", NULL};
 static const char *const key_choices[] = {"origin", "address", "section", NULL};
@@ -75,25 +75,6 @@ const char *const value_setting_names[SETTING_COUNT + 1] = {
 POLICY_KEYS(X)
 #undef X
 
-/* What a connect may end with for good. Not EINPROGRESS, EALREADY, EAGAIN, EINTR or EISCONN: programs take those for
- * "not yet" or "done", and wait or spin. ECONNREFUSED comes first: it is the default, read in every constructor. */
-static const struct {
-	const char *name;
-	int number;
-} errnos[] = {
-	{"ECONNREFUSED", ECONNREFUSED},
-	{"ETIMEDOUT", ETIMEDOUT},
-	{"EHOSTUNREACH", EHOSTUNREACH},
-	{"ENETUNREACH", ENETUNREACH},
-	{"ECONNRESET", ECONNRESET},
-	{"EHOSTDOWN", EHOSTDOWN},
-	{"ENETDOWN", ENETDOWN},
-	{"EADDRNOTAVAIL", EADDRNOTAVAIL},
-	{"EACCES", EACCES},
-	{"EPERM", EPERM},
-};
-#define ERRNOS (sizeof errnos / sizeof errnos[0])
-
 static const struct unit {
 	const char *name;
 	int64_t ns;
@@ -132,15 +113,10 @@ static const struct {
 	{"H", "h", 1},
 };
 
-static bool is(const char *s, size_t n, const char *word)
-{
-	return strlen(word) == n && memcmp(s, word, n) == 0;
-}
-
 static int find(const struct value_row *rows, int count, const char *name, size_t n)
 {
 	for (int i = 0; i < count; i++)
-		if (is(name, n, rows[i].name))
+		if (value_is(name, n, rows[i].name))
 			return i;
 	return -1;
 }
@@ -190,47 +166,10 @@ static bool out_of_range(const struct value_row *row, struct fault *fault)
 	return false;
 }
 
-static void words_text(struct text *t, const char *const *words)
-{
-	for (size_t i = 0; words[i]; i++) {
-		if (i > 0)
-			text_str(t, words[i + 1] ? ", " : " or ");
-		text_str(t, words[i]);
-	}
-}
-
-static bool read_choice(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
-{
-	static const char *const yes[] = {"yes", "true", "1", "enable", "enabled", NULL};
-	static const char *const no[] = {"no", "false", "0", "disable", "disabled", "none", NULL};
-	bool has_on = false, has_off = false;
-
-	for (uint64_t i = 0; row->choices[i]; i++) {
-		if (is(s, n, row->choices[i])) {
-			*value = i;
-			return true;
-		}
-		has_on |= is("on", 2, row->choices[i]);
-		has_off |= is("off", 3, row->choices[i]);
-	}
-	const char *nearest = complain_nearest(s, n, row->choices);
-	for (size_t i = 0; has_on && yes[i]; i++)
-		if (is(s, n, yes[i]))
-			nearest = "on";
-	for (size_t i = 0; has_off && no[i]; i++)
-		if (is(s, n, no[i]))
-			nearest = "off";
-	text_fmt(&fault->what, "%s: unknown choice", row->name);
-	words_text(&fault->accepted, row->choices);
-	if (nearest)
-		text_str(&fault->suggestion, nearest);
-	return false;
-}
-
 static const struct unit *find_unit(const char *s, size_t n)
 {
 	for (size_t i = 0; i < UNITS; i++)
-		if (is(s, n, units[i].name))
+		if (value_is(s, n, units[i].name))
 			return &units[i];
 	return NULL;
 }
@@ -289,7 +228,7 @@ static bool complain_unit(
 	const char *name = unit ? unit->name : NULL;
 	unsigned times = 1;
 	for (size_t i = 0; !name && i < sizeof unit_habits / sizeof unit_habits[0]; i++) {
-		if (is(s + at, n - at, unit_habits[i].written)) {
+		if (value_is(s + at, n - at, unit_habits[i].written)) {
 			name = unit_habits[i].unit;
 			times = unit_habits[i].times;
 		}
@@ -305,7 +244,7 @@ static bool read_duration(const struct value_row *row, const char *s, size_t n, 
 {
 	static const char *const off[] = {"off", NULL};
 	bool has_off = row->type == VALUE_DURATION && row->min == 0;
-	if (has_off && is(s, n, "off")) {
+	if (has_off && value_is(s, n, "off")) {
 		*value = 0;
 		return true;
 	}
@@ -359,7 +298,7 @@ static bool read_percent(const struct value_row *row, const char *s, size_t n, u
 		}
 		return false;
 	}
-	if (digits == 0 || !is(s + at, n - at, "%")) {
+	if (digits == 0 || !value_is(s + at, n - at, "%")) {
 		text_fmt(&fault->what, "%s: not a whole percentage", row->name);
 		range_text(&fault->accepted, row);
 		return false;
@@ -382,7 +321,7 @@ static bool read_factor(const struct value_row *row, const char *s, size_t n, ui
 		text_fmt(&fault->what, "%s: not a factor", row->name);
 		text_str(&fault->accepted, "a number with at most two decimals, ");
 		range_text(&fault->accepted, row);
-		if (digits > 0 && whole < 1000 && (is(s + at, n - at, "x") || is(s + at, n - at, "*")))
+		if (digits > 0 && whole < 1000 && (value_is(s + at, n - at, "x") || value_is(s + at, n - at, "*")))
 			text_bytes(&fault->suggestion, s, at);
 		return false;
 	}
@@ -392,32 +331,13 @@ static bool read_factor(const struct value_row *row, const char *s, size_t n, ui
 	return (*value >= row->min && *value <= row->max) || out_of_range(row, fault);
 }
 
-static bool read_errno(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
-{
-	const char *names[ERRNOS + 1];
-	for (size_t i = 0; i < ERRNOS; i++) {
-		if (is(s, n, errnos[i].name)) {
-			*value = (uint64_t)errnos[i].number;
-			return true;
-		}
-		names[i] = errnos[i].name;
-	}
-	names[ERRNOS] = NULL;
-	text_fmt(&fault->what, "%s: not an error that ends a connect for good", row->name);
-	words_text(&fault->accepted, names);
-	const char *nearest = complain_nearest(s, n, names);
-	if (nearest)
-		text_str(&fault->suggestion, nearest);
-	return false;
-}
-
 bool value_read(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
 {
 	*value = 0;
 	if (n == 0) {
 		text_fmt(&fault->what, "%s has no value", row->name);
 		if (row->type == VALUE_CHOICE)
-			words_text(&fault->accepted, row->choices);
+			words_list_text(&fault->accepted, row->choices);
 		else if (row->type == VALUE_ERRNO)
 			text_str(&fault->accepted, row->initial);
 		else
@@ -425,13 +345,13 @@ bool value_read(const struct value_row *row, const char *s, size_t n, uint64_t *
 		return false;
 	}
 	switch ((enum value_type)row->type) {
-	case VALUE_CHOICE: return read_choice(row, s, n, value, fault);
+	case VALUE_CHOICE: return words_read_choice(row, s, n, value, fault);
 	case VALUE_DURATION:
 	case VALUE_DURATION_MS: return read_duration(row, s, n, value, fault);
 	case VALUE_COUNT: return read_count(row, s, n, value, fault);
 	case VALUE_FACTOR: return read_factor(row, s, n, value, fault);
 	case VALUE_PERCENT: return read_percent(row, s, n, value, fault);
-	case VALUE_ERRNO: return read_errno(row, s, n, value, fault);
+	case VALUE_ERRNO: return words_read_errno(row, s, n, value, fault);
 	case VALUE_TEXT: break;
 	}
 	return false;
@@ -466,11 +386,7 @@ void value_text(struct text *t, const struct value_row *row, uint64_t value)
 		text_u64(t, value);
 		text_char(t, '%');
 		break;
-	case VALUE_ERRNO:
-		for (size_t i = 0; i < ERRNOS; i++)
-			if ((uint64_t)errnos[i].number == value)
-				text_str(t, errnos[i].name);
-		break;
+	case VALUE_ERRNO: words_errno_text(t, value); break;
 	case VALUE_TEXT: break;
 	}
 }

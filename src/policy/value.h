@@ -2,6 +2,8 @@
 #ifndef RESIL_POLICY_VALUE_H
 #define RESIL_POLICY_VALUE_H
 
+#include <string.h>
+
 #include "policy/complain.h"
 #include "policy/config.h"
 
@@ -31,6 +33,11 @@ extern const struct value_row value_settings[SETTING_COUNT];
 /* Names of all rows, null-terminated: for "did you mean". */
 extern const char *const value_key_names[KEY_COUNT + 1];
 extern const char *const value_setting_names[SETTING_COUNT + 1];
+
+static inline bool value_is(const char *s, size_t n, const char *word)
+{
+	return strlen(word) == n && memcmp(s, word, n) == 0;
+}
 
 /* The index of a name, or -1. */
 int value_find_key(const char *name, size_t n);
