@@ -2,7 +2,7 @@
 #include "core/failure.h"
 
 #include <errno.h>
-#include <stddef.h>
+#include <string.h>
 
 static const char *const names[] = {
 #define X(name, text, counts) [FAILURE_##name] = text,
@@ -13,6 +13,14 @@ static const char *const names[] = {
 const char *failure_name(enum failure_kind kind)
 {
 	return (unsigned)kind < FAILURE_KIND_COUNT ? names[kind] : "unknown";
+}
+
+int failure_by_name(const char *name, size_t n)
+{
+	for (int kind = 0; kind < FAILURE_KIND_COUNT; kind++)
+		if (strlen(names[kind]) == n && memcmp(names[kind], name, n) == 0)
+			return kind;
+	return -1;
 }
 
 enum connect_news failure_of_connect(int err, bool has_route, enum failure_kind *kind)

@@ -3,6 +3,7 @@
 #define RESIL_CORE_FAILURE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* X(ENUMERATOR, "name", counts by default) */
 /* clang-format off */
@@ -32,6 +33,8 @@ enum failure_kind {
 };
 
 const char *failure_name(enum failure_kind kind);
+/* The kind of n bytes, or -1. */
+int failure_by_name(const char *name, size_t n);
 
 /* What an errno of connect (returned, by SO_ERROR, or by the first I/O) says of the destination. */
 enum connect_news {

@@ -101,7 +101,7 @@ static void set_setting(struct parse *p, enum config_setting setting, const char
 	struct config *c = p->config;
 	const struct value_row *row = &value_settings[setting];
 	struct fault f;
-	uint64_t value = 0;
+	struct value value = {.number = 0};
 
 	if (row->type != VALUE_TEXT) {
 		fault_clear(&f);
@@ -113,9 +113,9 @@ static void set_setting(struct parse *p, enum config_setting setting, const char
 	c->setting_line[setting] = p->line;
 	switch (setting) {
 	case SETTING_LOG: set_log(p, s, n); break;
-	case SETTING_STATE: c->state = (enum state_kind)value; break;
-	case SETTING_MAX_DESTINATIONS: c->max_destinations = (uint32_t)value; break;
-	case SETTING_CONTROL: c->control = (enum control_kind)value; break;
+	case SETTING_STATE: c->state = (enum state_kind)value.number; break;
+	case SETTING_MAX_DESTINATIONS: c->max_destinations = (uint32_t)value.number; break;
+	case SETTING_CONTROL: c->control = (enum control_kind)value.number; break;
 	case SETTING_SKIP_EXE: set_skip_exe(p, s, n); break;
 	case SETTING_COUNT: break;
 	}
@@ -155,13 +155,13 @@ void assign_unknown(struct complaints *out, uint32_t line, enum place place, con
 static void set_policy_key(struct parse *p, enum config_key key, const char *s, size_t n)
 {
 	struct fault f;
-	uint64_t value;
+	struct value value;
 	fault_clear(&f);
 	if (!value_read(&value_keys[key], s, n, &value, &f)) {
 		complain_value(p, &f, s, n);
 		return;
 	}
-	value_store(&p->section->policy, key, value);
+	value_store(&p->section->policy, key, &value);
 	p->section->policy.origin[key] = (struct origin){
 		.kind = p->place == PLACE_DEFAULTS ? ORIGIN_FILE_DEFAULTS : ORIGIN_FILE_SECTION,
 		.line = p->line,
@@ -212,7 +212,7 @@ static void set_one(struct config *c, const char *s, size_t n, struct complaints
 	const char *sign = memchr(s, '=', n), *value = sign ? sign + 1 : s + n;
 	size_t name_len = sign ? (size_t)(sign - s) : n, value_len = n - (size_t)(value - s);
 	struct fault f;
-	uint64_t number;
+	struct value read;
 
 	parse_strip(&s, &name_len);
 	parse_strip(&value, &value_len);
@@ -226,11 +226,11 @@ static void set_one(struct config *c, const char *s, size_t n, struct complaints
 		return;
 	}
 	fault_clear(&f);
-	if (!value_read(&value_keys[key], value, value_len, &number, &f)) {
+	if (!value_read(&value_keys[key], value, value_len, &read, &f)) {
 		complain(out, 0, &f, value, value_len);
 		return;
 	}
-	value_store(&c->defaults.policy, (enum config_key)key, number);
+	value_store(&c->defaults.policy, (enum config_key)key, &read);
 	c->defaults.policy.origin[key] = (struct origin){.kind = ORIGIN_ENVIRONMENT};
 }
 

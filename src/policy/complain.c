@@ -14,6 +14,8 @@ void fault_clear(struct fault *f)
 	f->what = TEXT_ON(f->what_bytes);
 	f->accepted = TEXT_ON(f->accepted_bytes);
 	f->suggestion = TEXT_ON(f->suggestion_bytes);
+	f->part = NULL;
+	f->part_len = 0;
 	f->what_bytes[0] = f->accepted_bytes[0] = f->suggestion_bytes[0] = '\0';
 }
 
@@ -39,7 +41,7 @@ static void compose(
 	const char *before = " (";
 	if (value) {
 		text_str(t, before);
-		quote(t, value, n);
+		quote(t, f->part ? f->part : value, f->part ? f->part_len : n);
 		before = "; ";
 	}
 	if (f->accepted.len > 0) {

@@ -22,6 +22,8 @@ struct complaints {
 /* What is wrong, piece by piece; what was read is quoted by complain(). */
 struct fault {
 	struct text what, accepted, suggestion;
+	const char *part; /* what of the value is wrong, part_len bytes; null: all of it */
+	size_t part_len;
 	char what_bytes[192], accepted_bytes[512], suggestion_bytes[96];
 };
 

@@ -74,16 +74,16 @@ static struct config *config_new(const struct source_bytes *b, const char *file)
 static void set_builtin(struct config *c)
 {
 	struct fault unused;
-	uint64_t value;
+	struct value value;
 	fault_clear(&unused);
 	for (int key = 0; key < KEY_COUNT; key++) {
 		const char *initial = value_keys[key].initial;
 		value_read(&value_keys[key], initial, strlen(initial), &value, &unused);
-		value_store(&c->defaults.policy, (enum config_key)key, value);
+		value_store(&c->defaults.policy, (enum config_key)key, &value);
 	}
 	value_read(&value_settings[SETTING_MAX_DESTINATIONS], value_settings[SETTING_MAX_DESTINATIONS].initial,
 		strlen(value_settings[SETTING_MAX_DESTINATIONS].initial), &value, &unused);
-	c->max_destinations = (uint32_t)value;
+	c->max_destinations = (uint32_t)value.number;
 	c->state = STATE_SHARED;
 	c->control = CONTROL_AUTO;
 	c->log = value_settings[SETTING_LOG].initial;
@@ -96,7 +96,9 @@ static void inherit(struct policy *p, const struct policy *defaults)
 	for (int key = 0; key < KEY_COUNT; key++) {
 		if (p->origin[key].kind != ORIGIN_BUILTIN)
 			continue;
-		value_store(p, (enum config_key)key, value_load(defaults, (enum config_key)key));
+		struct value value;
+		value_load(defaults, (enum config_key)key, &value);
+		value_store(p, (enum config_key)key, &value);
 		p->origin[key] = defaults->origin[key];
 	}
 }
@@ -105,9 +107,16 @@ static void inherit(struct policy *p, const struct policy *defaults)
 static void settle(struct policy *p, bool is_broken)
 {
 	if (is_broken) {
+		/* All that would end a call, or change what is sent. */
+		static const uint8_t undone[] = {KEY_CONNECT_TIMEOUT, KEY_ANSWER_TIMEOUT, KEY_STALL_TIMEOUT,
+			KEY_DEADLINE, KEY_DEADLINE_HEADER, KEY_KEEPALIVE, KEY_TCP_USER_TIMEOUT};
+		static const struct value off = {.number = 0};
 		p->breaker = POLICY_BREAKER_OBSERVE;
-		p->connect_timeout_ns = 0;
-		p->origin[KEY_BREAKER] = p->origin[KEY_CONNECT_TIMEOUT] = (struct origin){.kind = ORIGIN_OBSERVE_ONLY};
+		p->origin[KEY_BREAKER] = (struct origin){.kind = ORIGIN_OBSERVE_ONLY};
+		for (size_t i = 0; i < sizeof undone; i++) {
+			value_store(p, (enum config_key)undone[i], &off);
+			p->origin[undone[i]] = (struct origin){.kind = ORIGIN_OBSERVE_ONLY};
+		}
 	}
 	p->rules.is_observed = p->breaker == POLICY_BREAKER_OBSERVE;
 	/* The cap is never below the first wait. */

@@ -11,6 +11,7 @@
 #include "base/addr.h"
 #include "base/text.h"
 #include "core/breaker.h"
+#include "core/failure.h"
 #include "policy/keys.h"
 
 #define CONFIG_SECTION_MAX 63	   /* longest destination section name */
@@ -19,6 +20,7 @@
 #define CONFIG_FILE_MAX (4u << 20) /* bytes; larger is an error (an endless file ends here) */
 #define CONFIG_LINE_MAX 1000	   /* longest line; longer is an error, never cut */
 #define CONFIG_SET_MAX 4095	   /* longest RESIL_SET */
+#define POLICY_FIELD_NAME_MAX 63   /* longest name of a header field */
 
 /* Where a value was set. */
 enum origin_kind { ORIGIN_BUILTIN, ORIGIN_FILE_DEFAULTS, ORIGIN_FILE_SECTION, ORIGIN_ENVIRONMENT, ORIGIN_OBSERVE_ONLY };
@@ -28,6 +30,14 @@ struct origin {
 };
 
 enum policy_breaker { POLICY_BREAKER_ON, POLICY_BREAKER_OFF, POLICY_BREAKER_OBSERVE };
+enum policy_protocol {
+	POLICY_PROTOCOL_AUTO,
+	POLICY_PROTOCOL_HTTP1,
+	POLICY_PROTOCOL_H2,
+	POLICY_PROTOCOL_REQUEST,
+	POLICY_PROTOCOL_STREAM,
+	POLICY_PROTOCOL_ONEWAY
+};
 enum policy_key { POLICY_KEY_ORIGIN, POLICY_KEY_ADDRESS, POLICY_KEY_SECTION };
 
 /* The effective values for the destinations that a section matches. */
@@ -35,10 +45,15 @@ struct policy {
 	char section[CONFIG_SECTION_MAX + 1]; /* "" for [defaults] */
 	uint32_t line;			      /* where the section begins, 0 for [defaults] */
 	enum policy_breaker breaker;
+	enum policy_protocol protocol;
 	enum policy_key key;
 	struct breaker_rules rules; /* is_observed follows breaker */
-	int64_t connect_timeout_ns; /* 0: off */
+	uint32_t trip_mask;	    /* 1u << enum failure_kind: those that count; FAILURE_PROBE_TIMEOUT always does */
+	int64_t abandon_after_ns;   /* 0: off, a hang-up is never a failure */
+	int64_t connect_timeout_ns, answer_timeout_ns, stall_timeout_ns, deadline_ns; /* 0: off */
 	int reject_errno;
+	char deadline_header[POLICY_FIELD_NAME_MAX + 1]; /* "": off */
+	int64_t keepalive_ns, tcp_user_timeout_ns;	 /* 0: off; keepalive is of whole seconds */
 	struct origin origin[KEY_COUNT];
 };
 

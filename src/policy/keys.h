@@ -7,11 +7,15 @@
 /* Policy keys, for [defaults] and [destination NAME]:
  * X(ENUMERATOR, "name", type, field of struct policy, "default", minimum, maximum, "sentence")
  * Types: CHOICE (choices in value.c), DURATION (ns; minimum 0 means `off` is accepted, 0 itself never), DURATION_MS (a
- * uint32_t of ms), COUNT, FACTOR (hundredths: 2 -> 200), PERCENT, ERRNO (one of value.c's list). */
+ * uint32_t of ms), COUNT, FACTOR (hundredths: 2 -> 200), PERCENT, ERRNO (one of words.c's list), SECONDS (ns, whole
+ * seconds from the minimum on, or `off`), KINDS (a mask of failure kinds, see words.c), FIELD_NAME (char[], of an HTTP
+ * header field, or `off`). */
 /* clang-format off */
 #define POLICY_KEYS(X)                                                                                                 \
 	X(BREAKER, "breaker", CHOICE, breaker, "on", 0, 0,                                                             \
 		"`on`, `off`, or `observe`: decides and counts, never rejects")                                        \
+	X(PROTOCOL, "protocol", CHOICE, protocol, "auto", 0, 0,                                                        \
+		"`auto`, `http1`, `h2`, `request` (each request one answer), `stream` or `oneway`: what the bytes do not tell") \
 	X(KEY, "key", CHOICE, key, "origin", 0, 0,                                                                     \
 		"one breaker per `origin` (name:port), `address` (ip:port) or `section` (all that this section "       \
 		"matches)")                                                                                            \
@@ -31,9 +35,26 @@
 		"successful probes that close the circuit")                                                            \
 	X(PROBE_TIMEOUT, "probe_timeout", DURATION_MS, rules.probe_timeout_ms, "30s", 1, BREAKER_WAIT_MAX_MS,          \
 		"a probe without a verdict by then has failed")                                                        \
+	X(TRIP_ON, "trip_on", KINDS, trip_mask,                                                                        \
+		"refused unreachable connect_timeout reset eof answer_timeout stall_timeout deadline abandoned tls http_gateway grpc", \
+		0, 0, "failure kinds that count, or `none`; a probe_timeout always does")                              \
+	X(ABANDON_AFTER, "abandon_after", DURATION, abandon_after_ns, "1s", 0, 86400000000000,                         \
+		"the app hanging up after waiting this long for an answer is a failure; sooner, or with `off`, it is neutral") \
 	X(CONNECT_TIMEOUT, "connect_timeout", DURATION, connect_timeout_ns, "10s", 0, 86400000000000,                  \
 		"one address; name look-up excluded")                                                                  \
-	X(REJECT_ERRNO, "reject_errno", ERRNO, reject_errno, "ECONNREFUSED", 0, 0, "what a rejected connect returns")
+	X(ANSWER_TIMEOUT, "answer_timeout", DURATION, answer_timeout_ns, "off", 0, 86400000000000,                     \
+		"from the last byte of a request to the first byte of its answer")                                     \
+	X(STALL_TIMEOUT, "stall_timeout", DURATION, stall_timeout_ns, "off", 0, 86400000000000,                        \
+		"silence in the middle of an answer")                                                                  \
+	X(DEADLINE, "deadline", DURATION, deadline_ns, "off", 0, 86400000000000,                                       \
+		"the whole call, from the name look-up to the last byte of its answer")                                \
+	X(REJECT_ERRNO, "reject_errno", ERRNO, reject_errno, "ECONNREFUSED", 0, 0, "what a rejected connect returns")  \
+	X(DEADLINE_HEADER, "deadline_header", FIELD_NAME, deadline_header, "off", 0, POLICY_FIELD_NAME_MAX,            \
+		"the header field that tells the time left, added to plain HTTP/1 requests")                           \
+	X(KEEPALIVE, "keepalive", SECONDS, keepalive_ns, "off", 1000000000, 32400000000000,                            \
+		"idle time before the first keep-alive probe, set on connect where the app set none")                  \
+	X(TCP_USER_TIMEOUT, "tcp_user_timeout", DURATION, tcp_user_timeout_ns, "off", 0, 86400000000000,               \
+		"sent and unacknowledged this long ends a connection, set on connect where the app set none")
 /* clang-format on */
 
 enum config_key {

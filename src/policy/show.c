@@ -18,7 +18,9 @@ void config_patterns_text(struct text *t, const struct config *c, const struct p
 
 void config_value_text(struct text *t, const struct policy *p, enum config_key key)
 {
-	value_text(t, &value_keys[key], value_load(p, key));
+	struct value value;
+	value_load(p, key, &value);
+	value_text(t, &value_keys[key], &value);
 }
 
 void config_origin_text(struct text *t, const struct config *c, const struct policy *p, enum config_key key)
@@ -33,13 +35,19 @@ void config_origin_text(struct text *t, const struct config *c, const struct pol
 	}
 }
 
+static void setting_number(struct text *t, enum config_setting setting, uint64_t number)
+{
+	struct value value = {.number = number};
+	value_text(t, &value_settings[setting], &value);
+}
+
 void config_setting_text(struct text *t, const struct config *c, enum config_setting setting)
 {
 	switch (setting) {
 	case SETTING_LOG: text_str(t, c->log); break;
-	case SETTING_STATE: value_text(t, &value_settings[setting], (uint64_t)c->state); break;
-	case SETTING_MAX_DESTINATIONS: value_text(t, &value_settings[setting], c->max_destinations); break;
-	case SETTING_CONTROL: value_text(t, &value_settings[setting], (uint64_t)c->control); break;
+	case SETTING_STATE: setting_number(t, setting, (uint64_t)c->state); break;
+	case SETTING_MAX_DESTINATIONS: setting_number(t, setting, c->max_destinations); break;
+	case SETTING_CONTROL: setting_number(t, setting, (uint64_t)c->control); break;
 	case SETTING_SKIP_EXE: text_str(t, c->skip_exe); break;
 	case SETTING_COUNT: break;
 	}

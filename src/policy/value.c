@@ -7,6 +7,7 @@
 #include "policy/words.h"
 
 static const char *const breaker_choices[] = {"on", "off", "observe", NULL};
+static const char *const protocol_choices[] = {"auto", "http1", "h2", "request", "stream", "oneway", NULL};
 static const char *const key_choices[] = {"origin", "address", "section", NULL};
 static const char *const state_choices[] = {"shared", "private", NULL};
 static const char *const control_choices[] = {"auto", "on", "off", NULL};
@@ -19,8 +20,12 @@ static const char *const control_choices[] = {"auto", "on", "off", NULL};
 #define CHOICES_OF_FACTOR(list) NULL
 #define CHOICES_OF_PERCENT(list) NULL
 #define CHOICES_OF_ERRNO(list) NULL
+#define CHOICES_OF_SECONDS(list) NULL
+#define CHOICES_OF_KINDS(list) NULL
+#define CHOICES_OF_FIELD_NAME(list) NULL
 #define CHOICES_OF_TEXT(list) NULL
 #define BREAKER_CHOICES breaker_choices
+#define PROTOCOL_CHOICES protocol_choices
 #define KEY_CHOICES key_choices
 #define STATE_CHOICES state_choices
 #define CONTROL_CHOICES control_choices
@@ -70,6 +75,9 @@ const char *const value_setting_names[SETTING_COUNT + 1] = {
 #define WIDTH_FACTOR 4
 #define WIDTH_PERCENT 4
 #define WIDTH_ERRNO 4
+#define WIDTH_SECONDS 8
+#define WIDTH_KINDS 4
+#define WIDTH_FIELD_NAME sizeof(((struct value *)0)->name)
 #define X(id, text, kind, field, first, low, high, sentence)                                                           \
 	_Static_assert(sizeof(((struct policy *)0)->field) == WIDTH_##kind, "the width of " text);
 POLICY_KEYS(X)
@@ -144,18 +152,25 @@ static size_t read_digits(const char *s, size_t n, size_t *at, uint64_t *value)
 	return *at - from;
 }
 
+static bool has_off(const struct value_row *row)
+{
+	return row->type == VALUE_SECONDS || (row->type == VALUE_DURATION && row->min == 0);
+}
+
 /* The least a duration may be when it is not off: a millisecond, the grain of every timer here. */
 static uint64_t least_value(const struct value_row *row)
 {
 	return row->type == VALUE_DURATION && row->min == 0 ? (uint64_t)NS_PER_MS : row->min;
 }
 
+static void number_text(struct text *t, const struct value_row *row, uint64_t number);
+
 static void range_text(struct text *t, const struct value_row *row)
 {
-	value_text(t, row, least_value(row));
+	number_text(t, row, least_value(row));
 	text_str(t, " to ");
-	value_text(t, row, row->max);
-	if (row->type == VALUE_DURATION && row->min == 0)
+	number_text(t, row, row->max);
+	if (has_off(row))
 		text_str(t, ", or off");
 }
 
@@ -243,8 +258,8 @@ static bool complain_unit(
 static bool read_duration(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
 {
 	static const char *const off[] = {"off", NULL};
-	bool has_off = row->type == VALUE_DURATION && row->min == 0;
-	if (has_off && value_is(s, n, "off")) {
+	bool is_whole = row->type == VALUE_SECONDS;
+	if (has_off(row) && value_is(s, n, "off")) {
 		*value = 0;
 		return true;
 	}
@@ -253,24 +268,30 @@ static bool read_duration(const struct value_row *row, const char *s, size_t n, 
 	if (read_digits(s, n, &at, &number) == 0) {
 		bool is_negative = n > 1 && s[0] == '-';
 		text_fmt(&fault->what, is_negative ? "%s cannot be negative" : "%s: not a time", row->name);
-		text_str(&fault->accepted, "a whole number with ms, s, m or h, such as 500ms");
-		text_str(&fault->accepted, has_off ? ", or off" : "");
-		if (has_off && complain_nearest(s, n, off))
+		text_str(&fault->accepted, is_whole ? "a whole number with s, m or h, such as 60s"
+						    : "a whole number with ms, s, m or h, such as 500ms");
+		text_str(&fault->accepted, has_off(row) ? ", or off" : "");
+		if (has_off(row) && complain_nearest(s, n, off))
 			text_str(&fault->suggestion, "off");
 		return false;
 	}
 	const struct unit *unit = find_unit(s + at, n - at);
 	if (!unit)
 		return complain_unit(row, s, n, at, number, fault);
-	if (number == 0 && has_off) {
+	if (number == 0 && has_off(row)) {
 		text_fmt(&fault->what, "%s cannot be nothing", row->name);
 		range_text(&fault->accepted, row);
 		text_str(&fault->suggestion, "off");
 		return false;
 	}
-	uint64_t grain = row->type == VALUE_DURATION ? (uint64_t)unit->ns : (uint64_t)(unit->ns / NS_PER_MS);
+	uint64_t grain = (uint64_t)(row->type == VALUE_DURATION_MS ? unit->ns / NS_PER_MS : unit->ns);
 	if (number > row->max / grain || number * grain < least_value(row))
 		return out_of_range(row, fault);
+	if (is_whole && number * grain % (uint64_t)NS_PER_S != 0) {
+		text_fmt(&fault->what, "%s takes whole seconds", row->name);
+		range_text(&fault->accepted, row);
+		return false;
+	}
 	*value = number * grain;
 	return true;
 }
@@ -331,27 +352,32 @@ static bool read_factor(const struct value_row *row, const char *s, size_t n, ui
 	return (*value >= row->min && *value <= row->max) || out_of_range(row, fault);
 }
 
-bool value_read(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
+bool value_read(const struct value_row *row, const char *s, size_t n, struct value *value, struct fault *fault)
 {
-	*value = 0;
-	if (n == 0) {
+	uint64_t *number = &value->number;
+	*number = 0;
+	value->name[0] = '\0';
+	if (n == 0 && row->type != VALUE_KINDS) {
 		text_fmt(&fault->what, "%s has no value", row->name);
 		if (row->type == VALUE_CHOICE)
 			words_list_text(&fault->accepted, row->choices);
-		else if (row->type == VALUE_ERRNO)
+		else if (row->type == VALUE_ERRNO || row->type == VALUE_FIELD_NAME)
 			text_str(&fault->accepted, row->initial);
 		else
 			range_text(&fault->accepted, row);
 		return false;
 	}
 	switch ((enum value_type)row->type) {
-	case VALUE_CHOICE: return words_read_choice(row, s, n, value, fault);
+	case VALUE_CHOICE: return words_read_choice(row, s, n, number, fault);
 	case VALUE_DURATION:
-	case VALUE_DURATION_MS: return read_duration(row, s, n, value, fault);
-	case VALUE_COUNT: return read_count(row, s, n, value, fault);
-	case VALUE_FACTOR: return read_factor(row, s, n, value, fault);
-	case VALUE_PERCENT: return read_percent(row, s, n, value, fault);
-	case VALUE_ERRNO: return words_read_errno(row, s, n, value, fault);
+	case VALUE_DURATION_MS:
+	case VALUE_SECONDS: return read_duration(row, s, n, number, fault);
+	case VALUE_COUNT: return read_count(row, s, n, number, fault);
+	case VALUE_FACTOR: return read_factor(row, s, n, number, fault);
+	case VALUE_PERCENT: return read_percent(row, s, n, number, fault);
+	case VALUE_ERRNO: return words_read_errno(row, s, n, number, fault);
+	case VALUE_KINDS: return words_read_kinds(row, s, n, number, fault);
+	case VALUE_FIELD_NAME: return words_read_field_name(row, s, n, value->name, fault);
 	case VALUE_TEXT: break;
 	}
 	return false;
@@ -369,49 +395,70 @@ static void factor_text(struct text *t, uint64_t hundredths)
 		text_padded(t, hundredths % 100, 2);
 }
 
-void value_text(struct text *t, const struct value_row *row, uint64_t value)
+static void number_text(struct text *t, const struct value_row *row, uint64_t number)
 {
 	switch ((enum value_type)row->type) {
-	case VALUE_CHOICE: text_str(t, row->choices[value]); break;
+	case VALUE_CHOICE: text_str(t, row->choices[number]); break;
 	case VALUE_DURATION:
 	case VALUE_DURATION_MS:
-		if (value == 0)
+	case VALUE_SECONDS:
+		if (number == 0)
 			text_str(t, "off");
 		else
-			text_duration(t, (int64_t)value * (row->type == VALUE_DURATION ? 1 : NS_PER_MS));
+			text_duration(t, (int64_t)number * (row->type == VALUE_DURATION_MS ? NS_PER_MS : 1));
 		break;
-	case VALUE_COUNT: text_u64(t, value); break;
-	case VALUE_FACTOR: factor_text(t, value); break;
+	case VALUE_COUNT: text_u64(t, number); break;
+	case VALUE_FACTOR: factor_text(t, number); break;
 	case VALUE_PERCENT:
-		text_u64(t, value);
+		text_u64(t, number);
 		text_char(t, '%');
 		break;
-	case VALUE_ERRNO: words_errno_text(t, value); break;
+	case VALUE_ERRNO: words_errno_text(t, number); break;
+	case VALUE_KINDS: words_kinds_text(t, number); break;
+	case VALUE_FIELD_NAME:
 	case VALUE_TEXT: break;
 	}
 }
 
-void value_store(struct policy *p, enum config_key key, uint64_t value)
+void value_text(struct text *t, const struct value_row *row, const struct value *value)
+{
+	if (row->type == VALUE_FIELD_NAME)
+		text_str(t, value->name[0] ? value->name : "off");
+	else
+		number_text(t, row, value->number);
+}
+
+static bool is_wide(const struct value_row *row)
+{
+	return row->type == VALUE_DURATION || row->type == VALUE_SECONDS;
+}
+
+void value_store(struct policy *p, enum config_key key, const struct value *value)
 {
 	const struct value_row *row = &value_keys[key];
 	char *field = (char *)p + row->offset;
-	uint32_t narrow = (uint32_t)value;
-	if (row->type == VALUE_DURATION)
-		memcpy(field, &value, sizeof value);
+	uint32_t narrow = (uint32_t)value->number;
+	if (row->type == VALUE_FIELD_NAME)
+		text_copy(field, sizeof value->name, value->name);
+	else if (is_wide(row))
+		memcpy(field, &value->number, sizeof value->number);
 	else
 		memcpy(field, &narrow, sizeof narrow);
 }
 
-uint64_t value_load(const struct policy *p, enum config_key key)
+void value_load(const struct policy *p, enum config_key key, struct value *value)
 {
 	const struct value_row *row = &value_keys[key];
 	const char *field = (const char *)p + row->offset;
-	uint64_t value;
 	uint32_t narrow;
-	if (row->type == VALUE_DURATION) {
-		memcpy(&value, field, sizeof value);
-		return value;
+	value->number = 0;
+	value->name[0] = '\0';
+	if (row->type == VALUE_FIELD_NAME) {
+		text_copy(value->name, sizeof value->name, field);
+	} else if (is_wide(row)) {
+		memcpy(&value->number, field, sizeof value->number);
+	} else {
+		memcpy(&narrow, field, sizeof narrow);
+		value->number = narrow;
 	}
-	memcpy(&narrow, field, sizeof narrow);
-	return narrow;
 }

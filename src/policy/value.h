@@ -15,7 +15,16 @@ enum value_type {
 	VALUE_FACTOR,
 	VALUE_PERCENT,
 	VALUE_ERRNO,
+	VALUE_SECONDS,
+	VALUE_KINDS,
+	VALUE_FIELD_NAME,
 	VALUE_TEXT
+};
+
+/* What any of them is. */
+struct value {
+	uint64_t number;		      /* all but VALUE_FIELD_NAME */
+	char name[POLICY_FIELD_NAME_MAX + 1]; /* VALUE_FIELD_NAME alone; "": off */
 };
 
 /* A row of keys.h. */
@@ -44,12 +53,12 @@ int value_find_key(const char *name, size_t n);
 int value_find_setting(const char *name, size_t n);
 
 /* Reads n bytes, blanks already stripped; false: fault says why. VALUE_TEXT is not read here. */
-bool value_read(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault);
+bool value_read(const struct value_row *row, const char *s, size_t n, struct value *value, struct fault *fault);
 /* As a file would have it: "10s", "off", "1.5", "20%", "ECONNREFUSED". */
-void value_text(struct text *t, const struct value_row *row, uint64_t value);
+void value_text(struct text *t, const struct value_row *row, const struct value *value);
 
 /* A row's field of a policy. */
-void value_store(struct policy *p, enum config_key key, uint64_t value);
-uint64_t value_load(const struct policy *p, enum config_key key);
+void value_store(struct policy *p, enum config_key key, const struct value *value);
+void value_load(const struct policy *p, enum config_key key, struct value *value);
 
 #endif

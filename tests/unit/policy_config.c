@@ -383,6 +383,8 @@ struct limits {
 
 static const struct limits limits[KEY_COUNT] = {
 	[KEY_BREAKER] = {{"on", "off", "observe"}, {"", "On", "auto", "on off"}},
+	[KEY_PROTOCOL] = {{"auto", "http1", "h2", "request", "stream", "oneway"},
+		{"", "0", "1", "http", "HTTP1", "http2", "h2c", "request stream", "off", "18446744073709551615"}},
 	[KEY_KEY] = {{"origin", "address", "section"}, {"", "route", "0"}},
 	[KEY_FAILURE_THRESHOLD] = {{"0", "1", "4095"},
 		{"4096", "-1", "+1", "5.0", "0x10", "1e3", "18446744073709551616", "18446744073709551621", "off"}},
@@ -398,8 +400,26 @@ static const struct limits limits[KEY_COUNT] = {
 	[KEY_PROBE_TIMEOUT] = {{"1ms", "12h"}, {"0ms", "13h", "off"}},
 	[KEY_CONNECT_TIMEOUT] = {{"off", "1ms", "24h", "500ms"},
 		{"0ms", "0", "1us", "86400001ms", "25h", "1441m", "18446744073709551616ms", "307445734562s1", "none"}},
+	[KEY_TRIP_ON] = {{"none", "refused", "dns http_5xx", "unreachable reset eof", "http_gateway grpc",
+				 "refused unreachable connect_timeout reset eof answer_timeout stall_timeout deadline "
+				 "abandoned tls dns http_gateway http_5xx grpc"},
+		{"0", "1", "18446744073709551615", "refused none", "off", "all", "Refused", "reset, ", ",reset",
+			"reset,,eof", "reset|eof", "-reset"}},
+	[KEY_ABANDON_AFTER] = {{"off", "1ms", "24h"}, {"0ms", "0", "1", "", "25h", "86400001ms", "-1s", "none"}},
+	[KEY_ANSWER_TIMEOUT] = {{"off", "1ms", "24h"}, {"0s", "0", "1", "", "25h", "86400001ms", "-1s", "1.5s"}},
+	[KEY_STALL_TIMEOUT] = {{"off", "1ms", "24h"}, {"0s", "0", "1", "", "25h", "86400001ms", "-1s", "1.5s"}},
+	[KEY_DEADLINE] = {{"off", "1ms", "24h"}, {"0s", "0", "1", "", "25h", "86400001ms", "-1s", "1.5s"}},
 	[KEY_REJECT_ERRNO] = {{"ECONNREFUSED", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "ECONNRESET", "EPERM"},
 		{"", "EAGAIN", "EINPROGRESS", "EINTR", "EISCONN", "EALREADY", "econnrefused", "111", "0", "ENOENT"}},
+	[KEY_DEADLINE_HEADER] = {{"off", "X-Deadline-Ms", "x", "!#$%&'*+-.^_`|~",
+					 "0123456789012345678901234567890123456789012345678901234567890ab"},
+		{"", "0", "1", "OFF", "on", "True", "X Deadline", "X-Deadline:", "host", "CONTENT-LENGTH",
+			"Transfer-Encoding", "0123456789012345678901234567890123456789012345678901234567890abc"}},
+	[KEY_KEEPALIVE] = {{"off", "1s", "9h", "90s"},
+		{"0s", "0", "1", "", "999ms", "1500ms", "10h", "32401s", "18446744073709551616s",
+			"18446744073709551615h", "-1s", "on"}},
+	[KEY_TCP_USER_TIMEOUT] = {{"off", "1ms", "24h", "500ms"},
+		{"0ms", "0", "1", "", "25h", "86400001ms", "-1s", "on"}},
 };
 
 static void test_limits(void)
