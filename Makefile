@@ -113,6 +113,17 @@ conformance:
 	@$(MAKE) --no-print-directory all
 	@BUILD=$(BUILD) scripts/conformance
 
+# What the shim costs (doc/performance.md): counts against budgets, gating; times against others, not gating.
+.PHONY: bench bench-wall
+bench:
+	@scripts/deps bench
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) scripts/bench all
+bench-wall:
+	@scripts/deps bench-wall
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) scripts/bench wall
+
 .PHONY: install uninstall
 install: all
 	install -D -m 755 $(BUILD)/libresil.so $(DESTDIR)$(PREFIX)/lib/libresil.so

@@ -1,8 +1,18 @@
-/* What a connect costs: many of one kind, marked for strace and callgrind.
+/* What a hook costs: many calls of one kind, marked for strace and callgrind.
  * usage: cost rejected|blocking|async PORT TIMES
+ *        cost hooks TIMES ROUNDS
  *   rejected: the circuit is opened by five refusals first. Every measured connect is between two calls of getppid(2),
- * which strace shows, and inside of measured(), which callgrind's --toggle-collect counts. */
+ * which strace shows, and inside of measured(), which callgrind's --toggle-collect counts.
+ *   hooks: one callgrind dump a section and round, named `section round`. A section is TIMES calls of one kind on
+ * descriptors made beforehand, so that the counts of two runs differ by nothing but the calls (tests/bench). Both ends
+ * of every connection are here. */
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
+#include <valgrind/callgrind.h>
 
 #include "tool.h"
 
@@ -20,12 +30,275 @@ static void mark(void)
 	__asm__ volatile("syscall" : "=a"(result) : "a"(SYS_getppid) : "rcx", "r11", "memory");
 }
 
+/* ---- sections ---- */
+
+enum { TIMES_MAX = 256 };
+static int times;
+static struct sockaddr_in server, nobody; /* one listens, the other is bound only: refused */
+static int listener, file;
+static int many[TIMES_MAX]; /* descriptors that a section makes, uses up or connects */
+
+/* The two ends of a stream; the far one is nobody's business. */
+struct stream {
+	int near, far;
+};
+
+static char byte = 'x';
+static struct iovec vec = {&byte, 1};
+static struct msghdr msg = {.msg_iov = &vec, .msg_iovlen = 1};
+static struct mmsghdr msgs = {.msg_hdr = {.msg_iov = &vec, .msg_iovlen = 1}};
+
+/* clang-format off */
+static const struct transfer {
+	const char *name;
+	char direction; /* i: far has sent before; o: far takes it afterwards; -: neither */
+	int number;
+} transfers[] = {
+	{"read", 'i', 0}, {"readv", 'i', 1}, {"recv", 'i', 2}, {"recvfrom", 'i', 3}, {"recvmsg", 'i', 4},
+	{"recvmmsg", 'i', 5},
+	{"write", 'o', 10}, {"writev", 'o', 11}, {"send", 'o', 12}, {"sendto", 'o', 13}, {"sendmsg", 'o', 14},
+	{"sendmmsg", 'o', 15}, {"sendfile", 'o', 16},
+	{"fcntl F_GETFL", '-', 20}, {"fcntl F_SETFL", '-', 21}, {"ioctl FIONREAD", '-', 22},
+	{"getsockopt", '-', 23}, {"setsockopt", '-', 24}, {"poll", '-', 25},
+};
+
+#define TIMES(call, right)                                                                                             \
+	for (int i = 0; i < times; i++)                                                                                \
+		must((call) == (right));                                                                               \
+	break
+/* clang-format on */
+
+static void transfer(int number, int fd)
+{
+	int value = 1;
+	socklen_t len = sizeof value;
+	off_t at = 0;
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+	switch (number) {
+	case 0: TIMES(read(fd, &byte, 1), 1);
+	case 1: TIMES(readv(fd, &vec, 1), 1);
+	case 2: TIMES(recv(fd, &byte, 1, 0), 1);
+	case 3: TIMES(recvfrom(fd, &byte, 1, 0, NULL, NULL), 1);
+	case 4: TIMES(recvmsg(fd, &msg, 0), 1);
+	case 5: TIMES(recvmmsg(fd, &msgs, 1, 0, NULL), 1);
+	case 10: TIMES(write(fd, &byte, 1), 1);
+	case 11: TIMES(writev(fd, &vec, 1), 1);
+	case 12: TIMES(send(fd, &byte, 1, 0), 1);
+	case 13: TIMES(sendto(fd, &byte, 1, 0, NULL, 0), 1);
+	case 14: TIMES(sendmsg(fd, &msg, 0), 1);
+	case 15: TIMES(sendmmsg(fd, &msgs, 1, 0), 1);
+	case 16: TIMES((at = 0, sendfile(fd, file, &at, 1)), 1);
+	case 20: TIMES(fcntl(fd, F_GETFL) >= 0, 1);
+	case 21: TIMES(fcntl(fd, F_SETFL, 0), 0);
+	case 22: TIMES(ioctl(fd, FIONREAD, &value), 0);
+	case 23: TIMES(getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &len), 0);
+	case 24: TIMES(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, sizeof value), 0);
+	case 25: TIMES(poll(&p, 1, 0), 1);
+	default: must(0);
+	}
+}
+
+static char section_name[80];
+
+static void section_begin(const char *name, const char *which, int round)
+{
+	snprintf(section_name, sizeof section_name, "%s, %s %d", name, which, round);
+	CALLGRIND_ZERO_STATS;
+}
+
+static void section_end(void)
+{
+	CALLGRIND_DUMP_STATS_AT(section_name);
+}
+
+static void close_many(void)
+{
+	for (int i = 0; i < times; i++)
+		must(close(many[i]) == 0);
+}
+
+/* only: of this name; null: all. */
+static void transfers_of(struct stream s, const char *only, const char *which, int round)
+{
+	static char block[TIMES_MAX];
+
+	for (size_t i = 0; i < sizeof transfers / sizeof transfers[0]; i++) {
+		const struct transfer *t = &transfers[i];
+		if (only && strcmp(only, t->name))
+			continue;
+		if (t->direction == 'i')
+			must(write(s.far, block, (size_t)times) == times);
+		section_begin(t->name, which, round);
+		transfer(t->number, s.near);
+		section_end();
+		if (t->direction == 'o')
+			for (ssize_t left = times, got; left > 0; left -= got)
+				must((got = read(s.far, block, (size_t)left)) > 0);
+	}
+}
+
+static void copies_of(int fd, const char *which, int round)
+{
+	section_begin("dup", which, round);
+	for (int i = 0; i < times; i++)
+		must((many[i] = dup(fd)) >= 0);
+	section_end();
+	section_begin("dup2", which, round);
+	for (int i = 0; i < times; i++)
+		must(dup2(fd, many[i]) == many[i]);
+	section_end();
+	section_begin("dup3", which, round);
+	for (int i = 0; i < times; i++)
+		must(dup3(fd, many[i], O_CLOEXEC) == many[i]);
+	section_end();
+	close_many();
+	section_begin("fcntl F_DUPFD_CLOEXEC", which, round);
+	for (int i = 0; i < times; i++)
+		must((many[i] = fcntl(fd, F_DUPFD_CLOEXEC, 0)) >= 0);
+	section_end();
+	section_begin("close of a copy", which, round);
+	close_many();
+	section_end();
+}
+
+static void sockets(int flags)
+{
+	for (int i = 0; i < times; i++)
+		must((many[i] = socket(AF_INET, SOCK_STREAM | flags, 0)) >= 0);
+}
+
+static void accept_many(void)
+{
+	int fds[TIMES_MAX];
+
+	for (int i = 0; i < times; i++)
+		must((fds[i] = accept(listener, NULL, NULL)) >= 0);
+	for (int i = 0; i < times; i++)
+		must(close(fds[i]) == 0);
+}
+
+static void connects(int round)
+{
+	section_begin("socket", "stream", round);
+	sockets(0);
+	section_end();
+	section_begin("connect", "blocking", round);
+	for (int i = 0; i < times; i++)
+		must(connect(many[i], (struct sockaddr *)&server, sizeof server) == 0);
+	section_end();
+	section_begin("shutdown", "tracked", round);
+	for (int i = 0; i < times; i++)
+		must(shutdown(many[i], SHUT_WR) == 0);
+	section_end();
+	section_begin("close", "tracked", round);
+	close_many();
+	section_end();
+	accept_many();
+
+	sockets(0);
+	section_begin("connect and close", "blocking", round);
+	for (int i = 0; i < times; i++) {
+		must(connect(many[i], (struct sockaddr *)&server, sizeof server) == 0);
+		must(close(many[i]) == 0);
+	}
+	section_end();
+	accept_many();
+}
+
+/* The first of them starts the thread that holds limits. */
+static void pending_connects(int round)
+{
+	sockets(SOCK_NONBLOCK);
+	section_begin("connect, SO_ERROR, write, close", "non-blocking", round);
+	for (int i = 0; i < times; i++) {
+		must(connect(many[i], (struct sockaddr *)&server, sizeof server) == -1 && errno == EINPROGRESS);
+		must(so_error(many[i]) == 0);
+		must(write(many[i], &byte, 1) == 1);
+		must(close(many[i]) == 0);
+	}
+	section_end();
+
+	section_begin("accept", "each", round);
+	for (int i = 0; i < times; i++)
+		must((many[i] = accept(listener, NULL, NULL)) >= 0);
+	section_end();
+	section_begin("close", "untracked", round);
+	close_many();
+	section_end();
+}
+
+static void refused(int round)
+{
+	sockets(0);
+	section_begin("connect", "rejected", round);
+	for (int i = 0; i < times; i++)
+		must(connect(many[i], (struct sockaddr *)&nobody, sizeof nobody) == -1 && errno == ECONNREFUSED);
+	section_end();
+	close_many();
+}
+
+static int bound(struct sockaddr_in *at, int listens)
+{
+	int fd = new_socket(0);
+	socklen_t len = sizeof *at;
+
+	*at = local_address(0);
+	must(bind(fd, (struct sockaddr *)at, sizeof *at) == 0 && (!listens || listen(fd, TIMES_MAX + 1) == 0));
+	must(getsockname(fd, (struct sockaddr *)at, &len) == 0);
+	return fd;
+}
+
+static void hooks(int rounds)
+{
+	must(times > 0 && times <= TIMES_MAX);
+	int pair[2], fd;
+	must(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	must((file = memfd_create("", 0)) >= 0 && write(file, "x", 1) == 1);
+	/* No socket was made yet: there is no table. */
+	for (int i = 0; i < rounds; i++)
+		transfers_of((struct stream){pair[0], pair[1]}, NULL, "no socket yet", i);
+	listener = bound(&server, 1);
+	must((fd = bound(&nobody, 0)) >= 0);
+	fd = connected(ntohs(server.sin_port));
+	int far = accept(listener, NULL, NULL);
+	must(far >= 0);
+	/* The sixth finds the circuit open; the first rejection leaves an event. */
+	for (int i = 0; i < 6; i++) {
+		int once = new_socket(0);
+		must(measured(once, &nobody) == -1 && errno == ECONNREFUSED);
+		must(close(once) == 0);
+	}
+	for (int i = 0; i < rounds; i++) {
+		transfers_of((struct stream){pair[0], pair[1]}, NULL, "untracked", i);
+		transfers_of((struct stream){fd, far}, NULL, "tracked", i);
+		copies_of(pair[0], "untracked", i);
+		copies_of(fd, "tracked", i);
+	}
+	for (int i = 0; i < rounds; i++) {
+		connects(i);
+		refused(i);
+	}
+	for (int i = 0; i < rounds; i++)
+		pending_connects(i);
+	for (int i = 0; i < rounds; i++) {
+		transfers_of((struct stream){pair[0], pair[1]}, "read", "beside a thread of ours", i);
+		transfers_of((struct stream){pair[0], pair[1]}, "write", "beside a thread of ours", i);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	must(argc == 4);
+	if (!strcmp(argv[1], "hooks")) {
+		times = atoi(argv[2]);
+		hooks(atoi(argv[3]));
+		return 0;
+	}
 	struct sockaddr_in to = local_address(atoi(argv[2]));
-	int times = atoi(argv[3]), is_rejected = !strcmp(argv[1], "rejected"), is_async = !strcmp(argv[1], "async");
+	int is_rejected = !strcmp(argv[1], "rejected"), is_async = !strcmp(argv[1], "async");
 
+	times = atoi(argv[3]);
 	if (is_rejected) {
 		for (int i = 0; i < 5; i++) {
 			int fd = new_socket(0);
