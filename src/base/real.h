@@ -26,7 +26,7 @@ struct real_table {
 #undef TAKEN_ALIAS
 };
 
-extern struct real_table real;
+extern __attribute__((visibility("hidden"))) struct real_table real;
 
 /* Targets of the bodies in assembly, by their plain names (hook/jump.S). */
 extern long (*real_syscall)(long n, ...);

@@ -27,7 +27,7 @@ void guest_init(int argc, char **argv);
  * guest_init. */
 static inline bool guest_is_on(void)
 {
-	extern bool guest_on;
+	extern __attribute__((visibility("hidden"))) bool guest_on;
 	return __builtin_expect(guest_on, 1) && guest_vfork_depth == 0;
 }
 /* A system call that the app's seccomp filter may not know is not to be made any more; no thread is started (E14). */

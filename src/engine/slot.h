@@ -51,8 +51,10 @@ struct slot {
 };
 _Static_assert(sizeof(struct slot) == 64, "a slot is a cache line");
 
-extern struct slot *slot_table;
-extern uint32_t slot_count; /* 0 until the first socket: then every descriptor is untracked */
+/* Hidden: read by one instruction, not by way of the global offset table. */
+extern __attribute__((visibility("hidden"))) struct slot *slot_table;
+extern __attribute__((visibility("hidden")))
+uint32_t slot_count; /* 0 until the first socket: then every descriptor is untracked */
 
 static inline enum slot_state slot_state_of(uint64_t word)
 {
