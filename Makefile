@@ -1,4 +1,4 @@
-# resil: see README.md. `make` builds build/libresil.so and build/resil.
+# resil: see README.md. `make` builds build/libresil.so and build/resil; V=1 shows the commands.
 PREFIX ?= /usr/local
 DESTDIR ?=
 CC ?= gcc
@@ -14,7 +14,7 @@ LLHTTP_INC := /usr/share/include/llhttp
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
 CFLAGS ?= -O2 -g
 ALL_CFLAGS := -std=gnu11 $(CFLAGS) $(WARN) -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-strict-aliasing \
-	-U_FORTIFY_SOURCE -fstack-protector-strong -D_GNU_SOURCE -DRESIL_VERSION='"$(VERSION)"' -DRESIL_PREFIX='"$(PREFIX)"' \
+	-U_FORTIFY_SOURCE -fstack-protector-strong -D_GNU_SOURCE -DRESIL_VERSION='"$(VERSION)"' \
 	-Isrc -isystem $(LLHTTP_INC) $(EXTRA_CFLAGS)
 ALL_LDFLAGS := $(LDFLAGS) $(EXTRA_LDFLAGS) -Wl,-z,now -Wl,-z,relro -Wl,-z,noexecstack
 
@@ -26,21 +26,39 @@ cli_src := $(wildcard src/cli/*.c)
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(1)))
 llhttp_obj := $(BUILD)/obj/llhttp/llhttp.o $(BUILD)/obj/llhttp/api.o $(BUILD)/obj/llhttp/http.o
 
+# Quiet but for a word a file; V=1 shows the commands instead.
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$(2)')
+
 .PHONY: all
 all: $(BUILD)/libresil.so $(BUILD)/resil
 
 $(BUILD)/obj/%.o: %.c | deps-build
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
 $(BUILD)/obj/%.o: %.S | deps-build
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
 # The source is named in the recipe only: on a bare machine it is there once deps-build has run.
 $(llhttp_obj): $(BUILD)/obj/llhttp/%.o: | deps-build
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 $(CFLAGS) -fPIC -fvisibility=hidden -DLLHTTP_EXPORT= -I$(LLHTTP_INC) $(EXTRA_CFLAGS) -c $(LLHTTP_SRC)/$*.c -o $@
+	$(call say,CC,$(LLHTTP_SRC)/$*.c)
+	$(Q)$(CC) -std=gnu11 $(CFLAGS) -fPIC -fvisibility=hidden -DLLHTTP_EXPORT= -I$(LLHTTP_INC) $(EXTRA_CFLAGS) -c $(LLHTTP_SRC)/$*.c -o $@
+
+# Where the installed shim is looked for is the one thing that PREFIX is compiled into: another PREFIX, another object.
+prefix_stamp := $(BUILD)/prefix
+ifneq ($(PREFIX),$(shell cat $(prefix_stamp) 2>/dev/null))
+.PHONY: $(prefix_stamp)
+endif
+$(prefix_stamp):
+	@mkdir -p $(@D)
+	@printf '%s' '$(PREFIX)' >$@
+$(BUILD)/obj/src/cli/run.o: $(prefix_stamp)
+$(BUILD)/obj/src/cli/run.o: ALL_CFLAGS += -DRESIL_PREFIX='"$(PREFIX)"'
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
@@ -48,23 +66,27 @@ $(llhttp_obj): $(BUILD)/obj/llhttp/%.o: | deps-build
 exports := $(BUILD)/exports.map
 $(exports): src/hook/exports.map.in src/base/taken.h
 	@mkdir -p $(@D)
-	$(CC) -E -P -x c -Isrc $< -o $@
+	$(call say,CPP,$@)
+	$(Q)$(CC) -E -P -x c -Isrc $< -o $@
 
 $(BUILD)/libresil.so: $(call obj,$(shared_src) $(hook_src)) $(llhttp_obj) $(exports)
-	$(CC) -shared $(ALL_CFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDFLAGS) -Wl,-soname,libresil.so -Wl,--version-script=$(exports) \
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared $(ALL_CFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDFLAGS) -Wl,-soname,libresil.so -Wl,--version-script=$(exports) \
 		-Wl,-Bsymbolic-functions -Wl,--exclude-libs,ALL -Wl,--no-undefined -Wl,--as-needed -l:libinih.a -ldl -lpthread
 
 # The command: the same rooms without engine and hooks.
 command_src := $(filter-out src/engine/% src/base/real.c,$(shared_src)) $(cli_src)
 $(BUILD)/resil: $(call obj,$(command_src)) $(llhttp_obj)
-	$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LDFLAGS) -l:libinih.a -lpthread
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread
 
 # Unit tests: one program a file, linked with the rooms it proves.
 unit_src := $(filter-out src/engine/% src/base/real.c,$(shared_src))
 unit_tests := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/*.c))
 $(BUILD)/unit/%: tests/unit/%.c $(call obj,$(unit_src)) $(llhttp_obj)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/unit-$*.d -o $@ $< $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread
+	$(call say,TEST,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/unit-$*.d -o $@ $< $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread
 
 .PHONY: unit
 unit: $(unit_tests)
@@ -124,19 +146,30 @@ bench-wall:
 	@$(MAKE) --no-print-directory all
 	@BUILD=$(BUILD) scripts/bench wall
 
+# The example belongs in /etc/resil. Who may not write there (PREFIX in a home) has it under PREFIX.
+conf_in := $(DESTDIR)/etc/resil
+own_conf_in := $(DESTDIR)$(PREFIX)/etc/resil
 .PHONY: install uninstall
 install: all
-	install -D -m 755 $(BUILD)/libresil.so $(DESTDIR)$(PREFIX)/lib/libresil.so
-	install -D -m 755 $(BUILD)/resil $(DESTDIR)$(PREFIX)/bin/resil
-	install -D -m 644 conf/resil.conf $(DESTDIR)/etc/resil/resil.conf.example
-	install -D -m 644 doc/resil.1 $(DESTDIR)$(PREFIX)/share/man/man1/resil.1
-	install -D -m 644 doc/resil.conf.5 $(DESTDIR)$(PREFIX)/share/man/man5/resil.conf.5
-	install -D -m 644 doc/libresil.7 $(DESTDIR)$(PREFIX)/share/man/man7/libresil.7
+	$(Q)install -D -m 755 $(BUILD)/libresil.so $(DESTDIR)$(PREFIX)/lib/libresil.so
+	$(Q)install -D -m 755 $(BUILD)/resil $(DESTDIR)$(PREFIX)/bin/resil
+	$(Q)install -D -m 644 doc/resil.1 $(DESTDIR)$(PREFIX)/share/man/man1/resil.1
+	$(Q)install -D -m 644 doc/resil.conf.5 $(DESTDIR)$(PREFIX)/share/man/man5/resil.conf.5
+	$(Q)install -D -m 644 doc/libresil.7 $(DESTDIR)$(PREFIX)/share/man/man7/libresil.7
+	$(Q)if mkdir -p $(conf_in) 2>/dev/null && [ -w $(conf_in) ]; then \
+		install -m 644 conf/resil.conf $(conf_in)/resil.conf.example; \
+	else \
+		install -D -m 644 conf/resil.conf $(own_conf_in)/resil.conf.example && \
+		echo '$(conf_in) cannot be written: the example of a configuration is $(own_conf_in)/resil.conf.example;' && \
+		echo 'programs read ~/.config/resil/resil.conf'; \
+	fi
+	@echo 'installed under $(DESTDIR)$(PREFIX)'
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/lib/libresil.so $(DESTDIR)$(PREFIX)/bin/resil $(DESTDIR)/etc/resil/resil.conf.example \
+	rm -f $(DESTDIR)$(PREFIX)/lib/libresil.so $(DESTDIR)$(PREFIX)/bin/resil $(own_conf_in)/resil.conf.example \
 		$(DESTDIR)$(PREFIX)/share/man/man1/resil.1 $(DESTDIR)$(PREFIX)/share/man/man5/resil.conf.5 \
 		$(DESTDIR)$(PREFIX)/share/man/man7/libresil.7
-	-rmdir $(DESTDIR)/etc/resil 2>/dev/null
+	-@[ ! -w $(conf_in) ] || rm -f $(conf_in)/resil.conf.example
+	-@rmdir $(conf_in) $(own_conf_in) 2>/dev/null || true
 
 c_files := $(wildcard src/*/*.[ch] tests/unit/*.[ch] tests/fuzz/*.[ch] tests/programs/*.[ch])
 .PHONY: format lint clean
@@ -147,6 +180,6 @@ lint:
 	@scripts/deps lint
 	cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability --inline-suppr --suppress=missingIncludeSystem --suppress=allocaCalled \
 		--error-exitcode=1 -D_GNU_SOURCE -D__x86_64__ -Isrc $(wildcard src/*/*.c)
-	clang-tidy --quiet --warnings-as-errors='*' $(wildcard src/*/*.c) -- $(filter-out -MMD -MP,$(ALL_CFLAGS))
+	clang-tidy --quiet --warnings-as-errors='*' $(wildcard src/*/*.c) -- $(filter-out -MMD -MP,$(ALL_CFLAGS)) -DRESIL_PREFIX='"$(PREFIX)"'
 clean:
 	rm -rf $(BUILD)

@@ -350,11 +350,3 @@ print(seqs == sorted(set(seqs)), all(k in e for e in events for k in ("seq", "ti
 	late_is_guarded() { [ "$(destination "$name" calls.total -g late 2>/dev/null || echo 0)" -gt 2 ]; }
 	wait_until late_is_guarded
 }
-
-@test "a command that was installed elsewhere finds the shim beside itself" {
-	run make -s -C "$root" BUILD="$build" install DESTDIR="$dir/staged" PREFIX=/opt/resil
-	assert_success
-	run bare "$dir/staged/opt/resil/bin/resil" run -- sh -c 'echo "$LD_PRELOAD"'
-	assert_success
-	assert_output "$dir/staged/opt/resil/lib/libresil.so"
-}
