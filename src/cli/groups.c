@@ -445,7 +445,7 @@ bool groups_say_bypass(const struct groups *g, const struct options *o)
 			o->pid ? "that user" : "yours", options_again(&(struct options){.pid = o->pid}, NULL));
 	const char *said = "";
 	bool is_any = false;
-	for (size_t i = 0; i < g->n; i++) {
+	for (size_t i = 0; g->at && i < g->n; i++) {
 		unsigned one = group_bypass(&g->at[i]) & ~found;
 		/* Sorted by name, not by user: said again rather than missed. */
 		if (one & BYPASS_USER && strcmp(said, g->at[i].user) != 0)

@@ -144,7 +144,7 @@ static int run_switch(const struct verb *verb, int argc, char **argv, bool is_of
 	if (code == 0 && !o.group && !o.is_json)
 		fprintf(stderr, "resil: %s%s%s%s%s\n",
 			is_host	      ? "every program on this machine"
-			: o.all_users ? "the groups of every user"
+			: o.all_users ? "every group of every user"
 			: o.pid	      ? "every group of that user, those to come as well,"
 				      : "every group of yours, those to come as well,",
 			is_off	  ? is_host ? " passes everything through" : " is off"

@@ -29,7 +29,7 @@
 #define REGION_NAME_MAX 255	  /* longest destination name (DNS name + port fit) */
 #define REGION_RECENT 100	  /* last calls kept for the displayed rate */
 #define REGION_RULE_OBSERVED 0x80000000u
-#define MEMBER_USES 16		  /* destinations a member counts its calls in flight for */
+#define MEMBER_USES 16 /* destinations a member counts its calls in flight for */
 
 /* A process of the group.
  * id: pid 22 bits | start time (clock ticks since boot, modulo 2^28) 28 | reuse 14. Claimed by CAS from 0 (or from a
