@@ -143,6 +143,19 @@ instructions() { # [-f FUNCTION] COMMAND...
 	done
 }
 
+@test "a program built with TSan, blocking: nothing is reported, and the circuit opens (CP9)" {
+	peer server 127.0.0.1 refuse
+	gcc -fsanitize=thread -O1 -g -D_GNU_SOURCE -pthread -I"$root/tests/programs" -o "$dir/dial" "$root/tests/programs/dial.c" 2>"$dir/cc" || skip "no TSan here: $(tail -n 1 "$dir/cc")"
+	run bare "$dir/dial" -n 7 127.0.0.1 "$server_port"
+	assert_failure 1
+	assert_equal "$(cut -d' ' -f1 <<<"$output" | sort | uniq -c | xargs)" "7 ECONNREFUSED"
+	shim_part
+	run under "$dir/dial" -n 7 127.0.0.1 "$server_port"
+	assert_failure 1
+	assert_equal "$(cut -d' ' -f1 <<<"$output" | sort | uniq -c | xargs)" "7 ECONNREFUSED"
+	assert_equal "$(destination "127.0.0.1:$server_port" calls.rejected)" 2
+}
+
 @test "valgrind finds no fault in a program under the shim (E1)" {
 	peer server 127.0.0.1 refuse
 	shim_part

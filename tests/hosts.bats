@@ -23,6 +23,8 @@ hosted() { # CASE MODE-OF-THE-SERVER: bare, then under the shim
 	assert_equal "$(destination "127.0.0.1:$host_port" state)" open
 }
 
+@test "the same by syscall(SYS_seccomp, ...), as libseccomp does (E14 E12)" { hosted seccomp_syscall refuse; }
+
 @test "a filter that was there before the first connect: no system call of ours, at exit neither (E14)" { hosted seccomp_first refuse; }
 
 @test "threads that fork at the same time, limits running: nothing hangs, every limit comes (E4 E5)" {
@@ -146,6 +148,55 @@ answers() { [ "$(http_code "$1")" = "$2" ]; }
 	done
 	assert_equal "$(destination "127.0.0.1:$dead_port" state)" open
 	assert_equal "$(destination "127.0.0.1:$dead_port" calls.rejected)" 1
+}
+
+@test "a C plug-in loaded with RTLD_DEEPBIND is guarded; one in a namespace of its own (dlmopen) does as without us (E18)" {
+	peer dead 127.0.0.1 refuse
+	gcc -D_GNU_SOURCE -shared -fPIC -o "$dir/plugin.so" -x c - <<-'END'
+		#include <arpa/inet.h>
+		#include <errno.h>
+		#include <sys/socket.h>
+		#include <unistd.h>
+		int dial(int port, int *fd)
+		{
+			struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+			*fd = socket(AF_INET, SOCK_STREAM, 0);
+			return connect(*fd, (void *)&to, sizeof to) ? errno : 0;
+		}
+	END
+	gcc -D_GNU_SOURCE -o "$dir/host" -x c - -ldl <<-'END'
+		#include <dlfcn.h>
+		#include <stdio.h>
+		#include <stdlib.h>
+		#include <string.h>
+		#include <unistd.h>
+		int main(int argc, char **argv)
+		{
+			int own = !strcmp(argv[1], "dlmopen"), fd;
+			void *plugin = own ? dlmopen(LM_ID_NEWLM, argv[2], RTLD_NOW) : dlopen(argv[2], RTLD_NOW | RTLD_DEEPBIND);
+			if (!plugin) return puts(dlerror());
+			int (*dial)(int, int *) = dlsym(plugin, "dial");
+			for (int i = 0; i < 7; i++) {
+				printf("%d ", dial(atoi(argv[3]), &fd));
+				/* What the plug-in opened the host closes: the number is free for its next one. */
+				printf("%d %d\n", fd, close(fd));
+			}
+			return dlclose(plugin);
+		}
+	END
+	for way in dlopen dlmopen; do
+		run bare "$dir/host" "$way" "$dir/plugin.so" "$dead_port"
+		assert_success
+		assert_equal "$(grep -c '^111 3 0$' <<<"$output")" 7
+		bare_output=$output
+		[ -n "$TEST_BARE" ] && continue
+		run under "$dir/host" "$way" "$dir/plugin.so" "$dead_port"
+		assert_success
+		assert_output "$bare_output"
+		[ "$way" = dlmopen ] || assert_equal "$(destination "127.0.0.1:$dead_port" calls.rejected)" 2
+	done
+	shim_part
+	assert_equal "$(destination "127.0.0.1:$dead_port" calls.rejected)" 2
 }
 
 @test "a program on musl starts under our preload, and we do nothing in it (E16)" {

@@ -44,7 +44,9 @@ static void case_alone(void)
 }
 
 /* A filter that kills on every system call but those that the program itself makes from here on. */
-static void filter_all_but_own(void)
+enum way { BY_PRCTL, BY_SYSCALL_PRCTL, BY_SYSCALL_SECCOMP };
+
+static void filter_all_but_own(enum way way)
 {
 	static const int allowed[] = {
 		SYS_socket, SYS_connect, SYS_close, SYS_poll, SYS_write, SYS_exit_group, SYS_clock_gettime};
@@ -62,10 +64,15 @@ static void filter_all_but_own(void)
 	/* Asked in vain first, as programs do to find out whether it is there: nothing is given up for that. */
 	must(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) == -1 && errno == EFAULT);
 	must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-	must(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+	if (way == BY_PRCTL)
+		must(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+	else if (way == BY_SYSCALL_PRCTL)
+		must(syscall(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+	else
+		must(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
 }
 
-static void case_seccomp(void)
+static void under_filter(enum way way)
 {
 	struct sockaddr_in to = local_address(port);
 
@@ -73,7 +80,7 @@ static void case_seccomp(void)
 	must(try_connect(SOCK_NONBLOCK) == ECONNREFUSED);
 	usleep(1100000); /* so that a thread of ours could be there */
 	must(try_connect(SOCK_NONBLOCK) == ECONNREFUSED);
-	filter_all_but_own();
+	filter_all_but_own(way);
 	for (int i = 0; i < 8; i++) {
 		int fd = socket(AF_INET, SOCK_STREAM, 0);
 		must(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == -1 && errno == ECONNREFUSED);
@@ -86,6 +93,21 @@ static void case_seccomp(void)
 	}
 	must(write(STDOUT_FILENO, "ok\n", 3) == 3);
 	syscall(SYS_exit_group, 0);
+}
+
+static void case_seccomp(void)
+{
+	under_filter(BY_PRCTL);
+}
+
+static void case_seccomp_syscall(void)
+{
+	under_filter(BY_SYSCALL_SECCOMP);
+}
+
+static void case_seccomp_syscall_prctl(void)
+{
+	under_filter(BY_SYSCALL_PRCTL);
 }
 
 /* setuid() asks every thread by a signal of libc's own: ours must not have blocked it (E13). */
@@ -257,7 +279,7 @@ static void case_seccomp_first(void)
 {
 	struct sockaddr_in to = local_address(port);
 
-	filter_all_but_own();
+	filter_all_but_own(BY_PRCTL);
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 	must(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == -1 && errno == ECONNREFUSED);
 	close(fd);
@@ -301,6 +323,8 @@ static const struct {
 } cases[] = {
 	{"alone", case_alone},
 	{"seccomp", case_seccomp},
+	{"seccomp_syscall", case_seccomp_syscall},
+	{"seccomp_syscall_prctl", case_seccomp_syscall_prctl},
 	{"setuid", case_setuid},
 	{"handler", case_handler},
 	{"eintr", case_eintr},
