@@ -137,6 +137,8 @@ static bool read_head(struct head *h, const struct iovec *iov, size_t end, const
 
 	cursor_set(&c, iov, h->begin, end);
 	for (; at = c.at, (octet = cursor_next(&c)) >= 0; before = octet) {
+		if (before == '\r' && octet != '\n')
+			return false; /* some end a line there, some do not */
 		if (octet == '\n') {
 			if (reading != READING_FIRST && (at == line || (at == line + 1 && before == '\r'))) {
 				value_ends(h, &v);

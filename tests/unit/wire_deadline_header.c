@@ -57,6 +57,8 @@ static const struct {
 	{"a tunnel's head is the proxy's", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", NULL},
 	{"an upgrade", "GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
 		"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n" LINE "\r\n"},
+	{"a carriage return alone: who knows what the server makes of it",
+		"GET / HTTP/1.1\r\nX-Deadline-Ms:\rA: b\r\n\r\n", NULL},
 	{"not HTTP", "*1\r\n$4\r\nPING\r\n\r\n", NULL},
 };
 

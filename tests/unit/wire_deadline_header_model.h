@@ -215,8 +215,13 @@ static void read_as_server(const char *bytes, size_t n, uint64_t left_ms, struct
 /* Does a head end in a plain empty line, with no carriage return alone before it? Others are left alone. */
 static bool ends_plainly(const char *bytes, size_t end)
 {
-	return end >= 3 && bytes[end - 1] == '\n' &&
-	       (bytes[end - 2] == '\n' || (bytes[end - 2] == '\r' && bytes[end - 3] == '\n'));
+	if (end < 3 || bytes[end - 1] != '\n' ||
+		!(bytes[end - 2] == '\n' || (bytes[end - 2] == '\r' && bytes[end - 3] == '\n')))
+		return false;
+	for (size_t i = end - 3; i > 0 && !(bytes[i] == '\n' && bytes[i - 1] == '\n'); i--)
+		if (bytes[i - 1] == '\r' && bytes[i] != '\n')
+			return false;
+	return true;
 }
 
 static bool edited_well(const char *bytes, size_t n, uint64_t left_ms, const struct stream *edited)
