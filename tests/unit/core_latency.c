@@ -72,6 +72,40 @@ static void against_sorted(int kind, const char *name)
 	tap_all(name);
 }
 
+/* What is shown, over eight decades: p50, p90, p99 and the largest of records around each value from 1 us to 100 s, and
+ * of all decades at once. No slack of a microsecond. */
+static void as_promised(void)
+{
+	static struct latency l;
+	static uint64_t v[2000];
+	static const uint32_t shown[] = {5000, 9000, 9900, 10000};
+	const int n = (int)(sizeof v / sizeof v[0]);
+
+	for (uint64_t base = 1; base <= 100000000; base = base < 40 ? base + 1 : base + base / 7) {
+		for (int spread = 0; spread < 3; spread++) {
+			memset(&l, 0, sizeof l);
+			for (int i = 0; i < n; i++) {
+				/* around the value; up to three times it; anywhere from 1 us to it */
+				uint64_t us = spread == 0   ? base + next_random() % (base / 50 + 1)
+					      : spread == 1 ? base + next_random() % (2 * base + 1)
+							    : 1 + (base >> next_random() % 27) % base;
+				v[i] = us > 100000000 ? 100000000 : us;
+				latency_record(&l, (int64_t)v[i] * 1000);
+			}
+			qsort(v, (size_t)n, sizeof v[0], by_value);
+			for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+				uint64_t truth = v[((uint64_t)n * shown[i] + 9999) / 10000 - 1];
+				uint64_t got = latency_quantile_us(&l, shown[i]),
+					 off = got > truth ? got - truth : truth - got;
+				tap_expect(off * 20 < truth, "quantile %u of about %llu us is shown as %llu, not %llu",
+					shown[i], (unsigned long long)base, (unsigned long long)got,
+					(unsigned long long)truth);
+			}
+		}
+	}
+	tap_all("p50, p90, p99 and the largest from 1 us to 100 s: under 5 % off");
+}
+
 /* One record: every quantile is that value, within half a bucket. */
 static void single_values(void)
 {
@@ -109,6 +143,7 @@ int main(void)
 	against_sorted(0, "even values within 5 %");
 	against_sorted(1, "values over 32 octaves within 5 %");
 	against_sorted(2, "rare outliers within 5 %");
+	as_promised();
 	single_values();
 	edges();
 	return tap_done();
