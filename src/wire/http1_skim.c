@@ -118,6 +118,8 @@ static bool read_length(struct http1_head *head, const char *p, size_t n)
 /* One field whose name has a length that matters. False: llhttp is to read this head. */
 static bool read_field(struct http1_head *head, const char *name, size_t n, const char *value, size_t length)
 {
+	for (; length > 0 && *value == ' '; length--)
+		value++;
 	switch (n) {
 	case 7: return !IS_WORD(name, n, "upgrade");
 	case 16: return !IS_WORD(name, n, "proxy-connection");
@@ -154,17 +156,17 @@ static const char *read_fields(const char *p, const char *end, struct http1_head
 			return p[1] == '\n' ? p + 2 : NULL;
 		const char *name = p;
 		p = span_letters(p, end);
-		while (p < end && token[(unsigned char)*p])
+		while (p < end && *p != ':') {
+			if (!token[(unsigned char)*p])
+				return NULL;
 			p++;
+		}
 		size_t n = (size_t)(p - name);
-		if (n == 0 || p == end || *p != ':')
+		if (n == 0 || p == end)
 			return NULL;
-		p++;
-		while (p < end && *p == ' ')
-			p++;
-		const char *value = p;
-		p = span(p, end, ' ', false);
-		if (end - p < 2 || p[0] != '\r' || p[1] != '\n')
+		const char *value = p + 1; /* blanks and all */
+		p = span(value, end, ' ', false);
+		if (end - p < 2 || memcmp(p, "\r\n", 2) != 0)
 			return NULL;
 		if (n <= 17 && LENGTH(n) & LENGTHS_THAT_MATTER &&
 			!read_field(head, name, n, value, (size_t)(p - value)))

@@ -121,8 +121,9 @@ struct reading {
 		size_t head_end;
 	} request[HTTP1_PENDING_MAX + 1];
 	size_t body;
-	const char *start;
 	bool is_named, is_in_head;
+	char value[2048];
+	size_t value_length;
 	uint64_t left_ms;
 };
 
@@ -151,17 +152,37 @@ static int reading_field(llhttp_t *p, const char *at, size_t n)
 static int reading_value(llhttp_t *p, const char *at, size_t n)
 {
 	struct reading *r = p->data;
+
+	for (size_t i = 0; i < n && r->value_length < sizeof r->value; i++)
+		r->value[r->value_length++] = at[i];
+	return 0;
+}
+
+static bool model_blank(char c)
+{
+	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* A line that goes on with blanks only does not change the number. */
+static int reading_value_complete(llhttp_t *p)
+{
+	struct reading *r = p->data;
+	size_t n = r->value_length, i = 0;
 	uint64_t number = 0;
 
+	r->value_length = 0;
 	if (!r->is_named)
 		return 0;
-	while (n > 0 && (at[n - 1] == ' ' || at[n - 1] == '\t'))
+	while (n > 0 && model_blank(r->value[n - 1]))
 		n--;
-	for (size_t i = 0; i < n; i++) {
-		r->request[r->requests - 1].is_odd |= at[i] < '0' || at[i] > '9' || i > 17;
-		number = number * 10 + (uint64_t)(at[i] - '0');
+	while (i < n && model_blank(r->value[i]))
+		i++;
+	bool is_odd = i == n || n - i > 17;
+	for (; i < n && !is_odd; i++) {
+		is_odd = r->value[i] < '0' || r->value[i] > '9';
+		number = number * 10 + (uint64_t)(r->value[i] - '0');
 	}
-	r->request[r->requests - 1].is_odd |= n == 0 || number > r->left_ms;
+	r->request[r->requests - 1].is_odd |= is_odd || number > r->left_ms;
 	return 0;
 }
 
@@ -188,6 +209,7 @@ static void read_as_server(const char *bytes, size_t n, uint64_t left_ms, struct
 	static const llhttp_settings_t settings = {.on_message_begin = reading_begin,
 		.on_header_field = reading_field,
 		.on_header_value = reading_value,
+		.on_header_value_complete = reading_value_complete,
 		.on_headers_complete = reading_head,
 		.on_body = reading_body};
 	llhttp_t p;
