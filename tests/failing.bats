@@ -21,7 +21,7 @@ told() { # bare|under COMMAND...
 }
 
 # What the log says besides what circuits do, without time and process.
-remarks() { sed -E 's/^[^ ]+ resil\[[0-9]+\]: //' "$dir/log" 2>/dev/null | grep -vE ' -> | rejected: | has passed$'; true; }
+remarks() { sed -E 's/^[^ ]+ resil\[[0-9]+\]: //' "$dir/log" 2>/dev/null | grep -vE ' -> | rejected: | has passed$' || true; }
 
 # each_refused COMMAND...: bare once, then under the shim with its n-th call refused, and with all from the n-th on, for every n.
 each_refused() {
@@ -59,32 +59,6 @@ each_refused() {
 @test "each of our system calls refused: curl on a dead port says what it says bare (CP10 E7)" {
 	peer dead 127.0.0.1 refuse
 	errno=28 each_refused curl -sS "http://127.0.0.1:$dead_port/"
-}
-
-@test "each of our system calls refused: python's asyncio says what it says bare (CP10 E7)" {
-	peer dead 127.0.0.1 refuse
-	errno=11 each_refused python3 -S -c '
-import asyncio, sys
-async def main():
-    for i in range(3):
-        try:
-            await asyncio.open_connection("127.0.0.1", int(sys.argv[1]))
-        except OSError as e:
-            print(type(e).__name__, e.errno)
-asyncio.run(main())' "$dead_port"
-}
-
-@test "each of our system calls refused: children of a fork connect as they do bare (CP10 E7 E4)" {
-	peer dead 127.0.0.1 refuse
-	each_refused perl -MIO::Socket::INET -e '
-		for (1 .. 2) {
-			my $pid = fork;
-			if (!$pid) { IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => $ARGV[0]); print "child ", $! + 0, "\n"; exit 0 }
-			waitpid $pid, 0;
-			print "code $?\n";
-			IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => $ARGV[0], Timeout => 5);
-			print "parent ", $! + 0, "\n";
-		}' "$dead_port"
 }
 
 @test "each of our system calls refused: a limit is met or the kernel's own, and nothing hangs (CP10 E7)" {
