@@ -244,6 +244,95 @@ one_clear_error() { # FILE REGEXP
 	assert_equal "$(connects_to "$server_port" "$dir/trace")" 9
 }
 
+monotonic_ns() { /usr/bin/python3 -c 'import time; print(time.monotonic_ns())'; }
+# The deadline that a command prints was set, in ns, so much after some time between the beginning and the end of the command.
+deadline_after() { # NS COMMAND...
+	local ns=$1 before after
+	shift
+	before=$(monotonic_ns)
+	run "$@"
+	after=$(monotonic_ns)
+	assert_success
+	assert_output --regexp '^[0-9]+$'
+	[ "$output" -ge $((before + ns)) ] && [ "$output" -le $((after + ns)) ] ||
+		fail "$output is not between $((before + ns)) and $((after + ns))"
+}
+
+@test "run --deadline: all that it starts has so long; inside another one it can only shorten (C4)" {
+	shim_part
+	show='echo $RESIL_DEADLINE_AT$RESIL_DEADLINE'
+	deadline_after 5000000000 resil run --deadline 5s -- sh -c "$show"
+	deadline_after 5000000000 resil run --deadline 5s -- "$build/resil" run --deadline 1h -- sh -c "$show"
+	deadline_after 5000000000 resil run --deadline 1h -- "$build/resil" run --deadline 5s -- sh -c "$show"
+	deadline_after 5000000000 resil run --deadline=5s -- "$build/resil" run -- sh -c "$show"
+	deadline_after 1500000000 resil run --deadline 1h --deadline 1500ms -- sh -c "$show"
+	RESIL_DEADLINE_AT=1234 run resil run --deadline 5s -- sh -c "$show"
+	assert_output 1234 # past already, and still the earlier one
+	RESIL_DEADLINE_AT='' deadline_after 5000000000 resil run --deadline 5s -- sh -c "$show"
+}
+
+@test "run: RESIL_DEADLINE starts once, in the process that first has it; the earlier of both wins" {
+	shim_part
+	show='echo $RESIL_DEADLINE_AT$RESIL_DEADLINE'
+	RESIL_DEADLINE=5s deadline_after 5000000000 resil run -- sh -c "$show"
+	RESIL_DEADLINE=5s deadline_after 5000000000 resil run --deadline 1h -- sh -c "$show"
+	RESIL_DEADLINE=1h deadline_after 5000000000 resil run --deadline 5s -- sh -c "$show"
+	RESIL_DEADLINE=1h RESIL_DEADLINE_AT=1234 run resil run --deadline 5s -- sh -c "$show"
+	assert_output 1234
+	run resil run -- sh -c 'echo "${RESIL_DEADLINE_AT-none} ${RESIL_DEADLINE-none}"'
+	assert_output 'none none'
+}
+
+@test "run: a malformed deadline is one clear error, and the app is not started" {
+	shim_part
+	for value in 5 0s -1s soon 8761h ''; do
+		run resil run --deadline "$value" -- touch "$dir/started"
+		assert_failure 125
+		assert_line --index 0 --regexp '^resil run: --deadline'
+	done
+	for value in 5s 0 -5 99999999999999999999; do
+		RESIL_DEADLINE_AT=$value run resil run --deadline 5s -- touch "$dir/started"
+		assert_failure 125
+		assert_output --regexp "^resil run: RESIL_DEADLINE_AT: not a time \\('$value'"
+		assert_equal "${#lines[@]}" 1
+	done
+	RESIL_DEADLINE=5 run resil run -- touch "$dir/started"
+	assert_failure 125
+	assert_output "resil run: RESIL_DEADLINE: a unit is due ('5'; 5ms, 5s, 5m or 5h)"
+	[ ! -e "$dir/started" ]
+}
+
+@test "the keys for calls on the wire: shown by which, their mistakes named" {
+	shim_part
+	cat >"$dir/resil.conf" <<-END
+		[defaults]
+		trip_on = reset, eof http_5xx
+		answer_timeout = 3s
+		[destination pay]
+		match = 10.0.0.0/8
+		protocol = http1
+		deadline_header = X-Deadline-Ms
+		keepalive = 60s
+	END
+	export RESIL_CONF=$dir/resil.conf
+	run resil which 10.1.2.3:80
+	assert_success
+	assert_line --regexp "^trip_on\s+reset eof http_5xx\s+$dir/resil.conf:2"
+	assert_line --regexp "^answer_timeout\s+3s\s+$dir/resil.conf:3"
+	assert_line --regexp "^protocol\s+http1\s+$dir/resil.conf:6"
+	assert_line --regexp "^deadline_header\s+X-Deadline-Ms\s+$dir/resil.conf:7"
+	assert_line --regexp "^keepalive\s+1m\s+$dir/resil.conf:8"
+	assert_line --regexp "^abandon_after\s+1s\s+built-in"
+	printf '[defaults]\ntrip_on = reset rest\nprotocol = http2\ndeadline_header = Host\nkeepalive = 500ms\n' >"$dir/bad.conf"
+	run resil check "$dir/bad.conf"
+	assert_failure 2
+	assert_equal "${#lines[@]}" 4
+	assert_line --regexp ":2: trip_on: unknown kind \('rest'; refused, .*none.*did you mean reset"
+	assert_line --regexp ":3: protocol: unknown choice \('http2'; .*did you mean h2"
+	assert_line --regexp ":4: deadline_header: .*'Host'"
+	assert_line --regexp ":5: keepalive is out of range \('500ms'; 1s to 9h, or off\)"
+}
+
 @test "run: checks the configuration first, keeps the app's code, its own codes are 125 to 127" {
 	shim_part
 	run resil run -s failure_threshold=1 -- sh -c 'exit 7'

@@ -7,9 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/binary.h"
 #include "cli/settings.h"
 #include "cli/shim.h"
+#include "policy/ambient.h"
 
 /* ---- the shim ---- */
 
@@ -90,6 +92,8 @@ struct plan {
 	const char *config, *group;
 	char *set;
 	bool is_required, is_verbose;
+	int64_t start_ns;    /* what is relative counts from here */
+	int64_t deadline_ns; /* absolute, CLOCK_MONOTONIC; 0: none */
 };
 
 /* -s KEY=VALUE, onto what RESIL_SET has: later ones win. */
@@ -102,6 +106,14 @@ static bool add_setting(struct plan *p, const char *setting)
 	free(p->set);
 	p->set = all;
 	return true;
+}
+
+/* --deadline: the last one holds, as for every option. */
+static bool set_deadline(struct plan *p, const char *s, struct text *errors)
+{
+	int64_t ns = ambient_duration("--deadline", s, errors);
+	p->deadline_ns = p->start_ns + ns;
+	return ns > 0;
 }
 
 static int wrong(const struct verb *verb, const char *what, const char *value)
@@ -117,11 +129,14 @@ static int read_options(const struct verb *verb, int argc, char **argv, struct p
 		{"config", required_argument, NULL, 'c'},
 		{"group", required_argument, NULL, 'g'},
 		{"set", required_argument, NULL, 's'},
+		{"deadline", required_argument, NULL, 'd'},
 		{"require", no_argument, NULL, 'r'},
 		{"verbose", no_argument, NULL, 'v'},
 		{"help", no_argument, NULL, 'h'},
 		{0},
 	};
+	char why[400] = "";
+	struct text errors = TEXT_ON(why);
 	int option;
 
 	while ((option = getopt_long(argc, argv, "+c:g:s:vh", longs, NULL)) != -1) {
@@ -142,6 +157,11 @@ static int read_options(const struct verb *verb, int argc, char **argv, struct p
 			if (!add_setting(p, optarg))
 				return RUN_FAILED;
 			break;
+		case 'd':
+			if (set_deadline(p, optarg, &errors))
+				break;
+			why[strcspn(why, "\n")] = '\0';
+			return wrong(verb, "%s", why);
 		case 'r': p->is_required = true; break;
 		case 'v': p->is_verbose = true; break;
 		case 'h': verb_print_help(verb, stdout); return EXIT_DONE;
@@ -181,6 +201,28 @@ static int check_program(const struct plan *p, const char *command)
 	}
 }
 
+/* An outer deadline can only be shortened (C4). False: it was said what is wrong with it. */
+static bool take_ambient(struct plan *p)
+{
+	char why[1000] = "";
+	struct text errors = TEXT_ON(why);
+	int64_t outer = ambient_read(getenv("RESIL_DEADLINE_AT"), getenv("RESIL_DEADLINE"), p->start_ns, &errors);
+	for (char *line = strtok(why, "\n"); line; line = strtok(NULL, "\n"))
+		fprintf(stderr, "resil run: %s\n", line);
+	p->deadline_ns = ambient_earlier(p->deadline_ns, outer);
+	return errors.len == 0;
+}
+
+/* The absolute one says all: the relative one would start anew in every process. */
+static bool set_ambient(const struct plan *p)
+{
+	char at[24];
+	if (p->deadline_ns == 0)
+		return true;
+	snprintf(at, sizeof at, "%lld", (long long)p->deadline_ns);
+	return setenv("RESIL_DEADLINE_AT", at, 1) == 0 && unsetenv("RESIL_DEADLINE") == 0;
+}
+
 static bool set_environment(const struct plan *p)
 {
 	char absolute[PATH_MAX];
@@ -194,19 +236,19 @@ static bool set_environment(const struct plan *p)
 		is_set &= setenv("RESIL_SET", p->set, 1) == 0;
 	if (p->is_verbose)
 		is_set &= setenv("RESIL_LOG", "stderr", 1) == 0;
-	return is_set;
+	return is_set && set_ambient(p);
 }
 
 static int run_run(const struct verb *verb, int argc, char **argv)
 {
 	char shim[PATH_MAX];
-	struct plan p = {0};
+	struct plan p = {.start_ns = clock_now_ns()};
 
 	int code = read_options(verb, argc, argv, &p);
 	if (code >= 0)
 		return code;
 	char **command = argv + optind;
-	if (!configuration_is_right(&p))
+	if (!take_ambient(&p) || !configuration_is_right(&p))
 		return RUN_FAILED;
 	if (!shim_find(shim, sizeof shim)) {
 		fprintf(stderr, "resil run: the shim is not found at %s\n", shim);
@@ -227,7 +269,8 @@ static int run_run(const struct verb *verb, int argc, char **argv)
 
 const struct verb verb_run = {
 	.name = "run",
-	.arguments = "[-c FILE] [-g GROUP] [-s KEY=VALUE]... [--require] [-v] [--] PROGRAM [ARGUMENT]...",
+	.arguments =
+		"[-c FILE] [-g GROUP] [-s KEY=VALUE]... [--deadline TIME] [--require] [-v] [--] PROGRAM [ARGUMENT]...",
 	.summary = "runs a program under the shim",
 	.help = "Checks the configuration and whether the shim can reach the program, then becomes the program, with "
 		"LD_PRELOAD set.\n\n"
@@ -236,10 +279,14 @@ const struct verb verb_run = {
 		"  -g, --group GROUP    shares its circuits with this group (RESIL_GROUP; default: by the program's "
 		"name)\n"
 		"  -s, --set KEY=VALUE  overrides a value of [defaults] (RESIL_SET); may repeat\n"
+		"      --deadline TIME  what the program and all it starts have left from now on, such as 5s "
+		"(RESIL_DEADLINE_AT);\n"
+		"                       inside another one it can only shorten\n"
 		"      --require        does not start a program that the shim cannot reach (126)\n"
 		"  -v, --verbose        the shim logs to stderr (RESIL_LOG=stderr)\n\n"
 		"Example:\n  resil run -s connect_timeout=300ms curl http://api.internal/\n\n"
-		"Exit codes: the program's own; 125 resil failed or the configuration has faults, 126 the program "
+		"Exit codes: the program's own; 125 resil failed or the configuration or a deadline has faults, 126 "
+		"the program "
 		"cannot be run,\n"
 		"127 it is not found.\n",
 	.run = run_run,

@@ -30,12 +30,14 @@ static void quote(struct text *t, const char *s, size_t n)
 static void compose(
 	struct text *t, const struct complaints *c, uint32_t line, const struct fault *f, const char *value, size_t n)
 {
-	text_str(t, c->source);
-	if (line > 0) {
-		text_char(t, ':');
-		text_u64(t, line);
+	if (c->source[0]) {
+		text_str(t, c->source);
+		if (line > 0) {
+			text_char(t, ':');
+			text_u64(t, line);
+		}
+		text_str(t, ": ");
 	}
-	text_str(t, ": ");
 	text_bytes(t, f->what.at, f->what.len);
 
 	const char *before = " (";

@@ -14,7 +14,7 @@
 
 struct complaints {
 	struct text *out;   /* null: only counted */
-	const char *source; /* a file's path, or "RESIL_SET" */
+	const char *source; /* a file's path, or "RESIL_SET"; "": what is wrong names it itself */
 	int count;
 	int hidden; /* did not fit into out */
 };

@@ -212,10 +212,13 @@ static bool complain_unit(
 	const struct value_row *row, const char *s, size_t n, size_t at, uint64_t number, struct fault *fault)
 {
 	size_t digits = at;
+	bool is_whole = row->type == VALUE_SECONDS;
 	if (at == n) {
 		text_fmt(&fault->what, "%s: a unit is due", row->name);
-		text_bytes(&fault->accepted, s, digits < 20 ? digits : 20);
-		text_str(&fault->accepted, "ms, ");
+		if (!is_whole) {
+			text_bytes(&fault->accepted, s, digits < 20 ? digits : 20);
+			text_str(&fault->accepted, "ms, ");
+		}
 		text_bytes(&fault->accepted, s, digits < 20 ? digits : 20);
 		text_str(&fault->accepted, "s, ");
 		text_bytes(&fault->accepted, s, digits < 20 ? digits : 20);
@@ -229,8 +232,9 @@ static bool complain_unit(
 	if (s[at] == '.' && (at = fraction, read_digits(s, n, &at, &ignored) > 0)) {
 		const struct unit *unit = find_unit(s + at, n - at);
 		text_fmt(&fault->what, "%s takes whole numbers", row->name);
-		text_str(&fault->accepted, "such as 1500ms, with ms, s, m or h");
-		if (unit)
+		text_str(&fault->accepted,
+			is_whole ? "such as 90s, with s, m or h" : "such as 1500ms, with ms, s, m or h");
+		if (unit && !is_whole)
 			suggest_whole(fault, number, s + fraction, at - fraction, unit);
 		return false;
 	}

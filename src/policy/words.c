@@ -129,7 +129,7 @@ static void complain_kind(const struct value_row *row, const char *s, size_t n, 
 	names[count] = NULL;
 	text_fmt(&fault->what, "%s: %s", row->name, what);
 	words_list_text(&fault->accepted, names);
-	text_str(&fault->accepted, "; none alone");
+	text_str(&fault->accepted, "; none: no kind");
 	fault->part = s;
 	fault->part_len = n;
 	const char *nearest = complain_nearest(s, n, names);
@@ -223,7 +223,8 @@ bool words_read_field_name(
 				value_is("off", 3, habits[i].meant) ? "off" : "X-Deadline-Ms", fault);
 	for (size_t i = 0; taken[i]; i++)
 		if (is_same_field(s, n, taken[i]))
-			return refuse_field(row, "this field is the message's own", "", fault);
+			return refuse_field(row,
+				"Host, Connection, Content-Length and Transfer-Encoding cannot be added", "", fault);
 	for (size_t i = 0; i < n; i++)
 		if (!is_token_char(s[i]))
 			return refuse_field(row, "not a field's name", "", fault);

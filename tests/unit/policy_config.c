@@ -459,6 +459,80 @@ static void test_limits(void)
 	}
 }
 
+/* What the mask of trip_on is, besides its text. */
+static void test_trip_on(void)
+{
+	uint32_t counts = 0, always = 1u << FAILURE_PROBE_TIMEOUT;
+#define X(name, text, is_counted) counts |= (is_counted) ? 1u << FAILURE_##name : 0u;
+	FAILURE_KINDS(X)
+#undef X
+	load(NULL, NULL);
+	tap_ok(policy_of("")->trip_mask == counts, "trip_on: the default is what core/failure.h says");
+	load_text("[defaults]\ntrip_on = none\n");
+	tap_ok(loaded.faults == 0 && policy_of("")->trip_mask == always,
+		"trip_on: none, but for probes without an end");
+	load_text("[defaults]\ntrip_on =\n");
+	tap_ok(loaded.faults == 0 && policy_of("")->trip_mask == always, "trip_on: an empty value is none");
+	load(NULL, "trip_on=");
+	tap_ok(loaded.faults == 0 && policy_of("")->trip_mask == always, "trip_on: in RESIL_SET too");
+	load_text("[defaults]\ntrip_on = probe_timeout\n");
+	tap_ok(loaded.faults == 0 && policy_of("")->trip_mask == always, "trip_on: probe_timeout may be named");
+	load_text("[defaults]\ntrip_on = grpc,reset ,\tdns  reset ; three\n");
+	tap_ok(loaded.faults == 0 && policy_of("")->trip_mask ==
+					     (always | 1u << FAILURE_GRPC | 1u << FAILURE_RESET | 1u << FAILURE_DNS),
+		"trip_on: blanks, commas, both, in any order");
+	same(value_of(policy_of(""), KEY_TRIP_ON), "reset dns grpc", "trip_on: shown in the order of the kinds");
+	load_text("[defaults]\ntrip_on = reset rest, eof frob nicate\n");
+	tap_ok(loaded.faults == 1 && strstr(loaded.errors, "trip_on: unknown kind, and 2 more ('rest'; refused, ") &&
+			strstr(loaded.errors, "did you mean reset?"),
+		"trip_on: the first wrong word is quoted, the others are counted");
+	load_text("[defaults]\ntrip_on = frob,\n");
+	tap_ok(loaded.faults == 1 && strstr(loaded.errors, "trip_on: unknown kind ('frob'"),
+		"trip_on: a wrong word and a wrong comma are one fault");
+	load(NULL, "trip_on=\x1b[31m");
+	tap_ok(loaded.faults == 1 && !strchr(loaded.errors, 0x1b), "trip_on: no escape sequence comes back");
+}
+
+static void check_numbers(const char *value, int64_t ns)
+{
+	char text[400];
+	snprintf(text, sizeof text,
+		"[defaults]\nabandon_after = %s\nanswer_timeout = %s\nstall_timeout = %s\ndeadline = %s\nkeepalive = "
+		"%s\n"
+		"tcp_user_timeout = %s\n",
+		value, value, value, value, value, value);
+	load_text(text);
+	const struct policy *p = policy_of("");
+	tap_ok(loaded.faults == 0 && p->abandon_after_ns == ns && p->answer_timeout_ns == ns &&
+			p->stall_timeout_ns == ns && p->deadline_ns == ns && p->keepalive_ns == ns &&
+			p->tcp_user_timeout_ns == ns,
+		"B10: %s is %lld ns in each field", value, (long long)ns);
+}
+
+static void test_wire_numbers(void)
+{
+	check_numbers("off", 0);
+	check_numbers("1s", 1000000000);
+	check_numbers("3000ms", 3000000000);
+	check_numbers("9h", 32400000000000);
+	load_text("[defaults]\nprotocol = oneway\ndeadline_header = X-Left\n[destination d]\nmatch = "
+		  "x\ndeadline_header = "
+		  "off\n[destination e]\nmatch = y\n");
+	tap_ok(policy_of("")->protocol == POLICY_PROTOCOL_ONEWAY &&
+			strcmp(policy_of("e")->deadline_header, "X-Left") == 0 &&
+			policy_of("d")->deadline_header[0] == '\0',
+		"names are taken over from [defaults], and undone by off");
+	load_text("[defaults]\ndeadline_header = cOnnection\n");
+	tap_ok(loaded.faults == 1 && strstr(loaded.errors, "cannot be added"), "Connection is refused, in any case");
+	load_text("[defaults]\nkeepalive = 1500ms\n");
+	tap_ok(loaded.faults == 1 &&
+			strstr(loaded.errors, "keepalive takes whole seconds ('1500ms'; 1s to 9h, or off)"),
+		"keepalive: whole seconds");
+	load_text("[defaults]\nkeepalive = 60\n");
+	tap_ok(loaded.faults == 1 && strstr(loaded.errors, "keepalive: a unit is due ('60'; 60s, 60m or 60h)"),
+		"keepalive: a unit that fits is asked for");
+}
+
 static void test_what_follows(void)
 {
 	load_text("[defaults]\nrecovery_timeout = 5s\nrecovery_max = 2s\n[destination d]\nmatch = x\nrecovery_timeout "
@@ -532,7 +606,9 @@ static void test_set_faults(void)
 static void test_broken_still_heard(void)
 {
 	load_text("[resil]\nlog = stderr\ncontrol = off\nskip_exe = curl\nstate = bad\n[defaults]\nbreaker = "
-		  "off\nconnect_timeout = 1s\n[destination d]\nmatch = x\nbreaker = on\n");
+		  "off\nconnect_timeout = 1s\n[destination d]\nmatch = x\nbreaker = on\nanswer_timeout = "
+		  "1s\nstall_timeout = 1s\n"
+		  "deadline = 1s\ndeadline_header = X\nkeepalive = 1s\ntcp_user_timeout = 1s\n");
 	tap_ok(loaded.faults == 1, "one fault");
 	tap_ok(strcmp(config_log(loaded.config), "stderr") == 0 && config_control(loaded.config) == CONTROL_OFF &&
 			config_skips(loaded.config, "curl"),
@@ -540,7 +616,10 @@ static void test_broken_still_heard(void)
 	bool observes = true;
 	const struct policy *p;
 	for (uint32_t i = 0; (p = config_policy(loaded.config, i)); i++)
-		observes &= p->breaker == POLICY_BREAKER_OBSERVE && p->rules.is_observed && p->connect_timeout_ns == 0;
+		observes &= p->breaker == POLICY_BREAKER_OBSERVE && p->rules.is_observed &&
+			    p->connect_timeout_ns == 0 && p->answer_timeout_ns == 0 && p->stall_timeout_ns == 0 &&
+			    p->deadline_ns == 0 && !p->deadline_header[0] && p->keepalive_ns == 0 &&
+			    p->tcp_user_timeout_ns == 0;
 	tap_ok(observes, "every policy only observes: a typo undoes no breaker = off");
 	same(origin_of(policy_of("d"), KEY_CONNECT_TIMEOUT), "observing only: the configuration has faults",
 		"and says so");
@@ -668,6 +747,8 @@ int main(void)
 	test_limits_of_count();
 	test_doubled_sections();
 	test_limits();
+	test_trip_on();
+	test_wire_numbers();
 	test_what_follows();
 	test_origins();
 	test_set_faults();

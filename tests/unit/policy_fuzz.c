@@ -97,6 +97,12 @@ static const struct {
 	{"recovery_max", {"1ms", "12h", "5s", "100ms"}},
 	{"recovery_jitter", {"0%", "100%", "7%", "20%"}},
 	{"connect_timeout", {"off", "1ms", "24h", "1500ms"}},
+	{"protocol", {"auto", "http1", "h2", "oneway"}},
+	{"trip_on", {"none", "reset", "dns, eof", "refused grpc ; x"}},
+	{"abandon_after", {"off", "1ms", "24h", "1500ms"}},
+	{"deadline", {"off", "1ms", "24h", "1500ms"}},
+	{"deadline_header", {"off", "X-Deadline-Ms", "x", "#%s"}},
+	{"keepalive", {"off", "1s", "9h", "3000ms"}},
 	{"reject_errno", {"EPERM", "ETIMEDOUT", "ECONNRESET", "EHOSTDOWN"}},
 };
 
