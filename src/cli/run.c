@@ -285,9 +285,7 @@ const struct verb verb_run = {
 		"      --require        does not start a program that the shim cannot reach (126)\n"
 		"  -v, --verbose        the shim logs to stderr (RESIL_LOG=stderr)\n\n"
 		"Example:\n  resil run -s connect_timeout=300ms curl http://api.internal/\n\n"
-		"Exit codes: the program's own; 125 resil failed or the configuration or a deadline has faults, 126 "
-		"the program "
-		"cannot be run,\n"
-		"127 it is not found.\n",
+		"Exit codes: the program's own; 125 resil failed or the configuration or a deadline has faults,\n"
+		"126 the program cannot be run, 127 it is not found.\n",
 	.run = run_run,
 };
