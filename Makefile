@@ -81,7 +81,7 @@ $(BUILD)/resil: $(call obj,$(command_src)) $(llhttp_obj)
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread
 
 # Unit tests: one program a file, linked with the rooms it proves.
-unit_src := $(filter-out src/engine/% src/base/real.c,$(shared_src))
+unit_src := $(filter-out src/engine/% src/base/real.c,$(shared_src)) src/engine/wheel.c
 unit_tests := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/*.c))
 $(BUILD)/unit/%: tests/unit/%.c $(call obj,$(unit_src)) $(llhttp_obj)
 	@mkdir -p $(@D)

@@ -194,7 +194,7 @@ dual_peers() { # MODE_OF_V6 MODE_OF_V4
 	assert_equal "$(destination "127.0.0.1:$server_port" mode)" forced_open
 	run resil force "127.0.0.1:$server_port" auto
 	assert_success
-	run dial 127.0.0.1 "$server_port"
+	run dial -x 127.0.0.1 "$server_port"
 	assert_success
 	assert_equal "$(destination "127.0.0.1:$server_port" state)" closed
 	assert_equal "$(destination "127.0.0.1:$server_port" mode)" auto
@@ -272,10 +272,10 @@ print(len(waits), len(set(waits)) > 1, all(800 <= w <= 1200 for w in waits))' <<
 	open_by_five_refusals "$server_port"
 	peer_now server answer
 	wait_until retry_is_due "127.0.0.1:$server_port"
-	run dial -n 2 127.0.0.1 "$server_port"
+	run dial -x -n 2 127.0.0.1 "$server_port"
 	assert_success
 	assert_equal "$(destination "127.0.0.1:$server_port" state)" half_open
-	run dial 127.0.0.1 "$server_port"
+	run dial -x 127.0.0.1 "$server_port"
 	assert_equal "$(destination "127.0.0.1:$server_port" state)" closed
 }
 
@@ -326,7 +326,7 @@ print(len(waits), len(set(waits)) > 1, all(800 <= w <= 1200 for w in waits))' <<
 	shim_part
 	run dial 127.0.0.1 "$server_port"
 	peer_now server answer
-	run dial -n 100 127.0.0.1 "$server_port"
+	run dial -x -n 100 127.0.0.1 "$server_port"
 	assert_success
 	assert_equal "$(destination "127.0.0.1:$server_port" consecutive_failures)" 0
 	peer_now server refuse
@@ -441,7 +441,7 @@ print(len(waits), len(set(waits)) > 1, all(800 <= w <= 1200 for w in waits))' <<
 	assert_equal "$(destination "dual:$v4_port" state)" open
 	peer_now v4 answer
 	wait_until retry_is_due "dual:$v4_port"
-	run dial dual "$v4_port"
+	run dial -x dual "$v4_port"
 	assert_success
 	assert_equal "$(destination "dual:$v4_port" state)" closed
 }
@@ -494,4 +494,20 @@ print(len(waits), len(set(waits)) > 1, all(800 <= w <= 1200 for w in waits))' <<
 	run under "$bin/identities" "$refuser_port" 20
 	rm -f /dev/shm/resil-0/"$RESIL_GROUP".* /dev/shm/resil-65534/"$RESIL_GROUP".*
 	assert_output 2
+}
+
+@test "a probe that connects and closes before any octet is neutral, three times: the next connect probes (CB1 B7)" {
+	peer server 127.0.0.1 refuse
+	shim_part
+	export RESIL_SET='recovery_timeout=100ms;recovery_jitter=0%;success_threshold=1'
+	open_by_five_refusals "$server_port"
+	peer_now server answer
+	wait_until retry_is_due "127.0.0.1:$server_port"
+	run dial -n 3 127.0.0.1 "$server_port"
+	assert_success
+	assert_equal "$(destination "127.0.0.1:$server_port" state)" half_open
+	assert_equal "$(destination "127.0.0.1:$server_port" calls.neutral)" 3
+	run dial -x 127.0.0.1 "$server_port"
+	assert_success
+	assert_equal "$(destination "127.0.0.1:$server_port" state)" closed
 }

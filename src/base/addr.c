@@ -35,17 +35,9 @@ static bool addr_from_unix(struct addr *a, const struct sockaddr *sa, socklen_t 
 	return true;
 }
 
-/* The kernel says EFAULT to a bad pointer where we would fault. What no program can have mapped (the first pages, the
- * kernel's half) is left to it; any other bad one costs a system call to find out, on every connect, and is not worth
- * that. */
-static bool may_be_read(const void *at)
-{
-	return (uintptr_t)at >= 0x10000 && (uintptr_t)at < 0x800000000000ull;
-}
-
 bool addr_from_sockaddr(struct addr *a, const struct sockaddr *sa, socklen_t len)
 {
-	if (!may_be_read(sa) || len < (socklen_t)sizeof(sa_family_t))
+	if (!addr_may_be_mapped(sa) || len < (socklen_t)sizeof(sa_family_t))
 		return false;
 	/* Field by field: a connect that is rejected should not pay for clearing room for the longest path. */
 	a->family = ADDR_NONE;

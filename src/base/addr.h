@@ -22,6 +22,13 @@ struct addr {
 	};
 };
 
+/* The kernel says EFAULT to a bad pointer where we would fault. What no program can have mapped (the first pages, the
+ * kernel's half) is left to it; any other bad one costs a system call to find out, on every call, and is not worth
+ * that. */
+static inline bool addr_may_be_mapped(const void *at)
+{
+	return (uintptr_t)at >= 0x10000 && (uintptr_t)at < 0x800000000000ull;
+}
 /* Reads a sockaddr; false for other families, short lengths and null pointers (the kernel then judges it). */
 bool addr_from_sockaddr(struct addr *a, const struct sockaddr *sa, socklen_t len);
 /* An IP literal ("10.0.0.1", "fd00::1", "[fd00::1]", "fe80::1%2"); false when it is none. port is left 0. */

@@ -308,6 +308,18 @@ enum breaker_decision circuit_admit(struct region *r, uint32_t destination, cons
 	return admit(r, destination, word, rules, now_ns, token);
 }
 
+void circuit_pass(struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns,
+	struct circuit_token *token)
+{
+	*token = (struct circuit_token){.lease = -1};
+	if (destination >= r->capacity || r->is_read_only)
+		return;
+	uint64_t word = load_word(&r->destinations[destination]);
+	admit(r, destination, word, rules, now_ns, token);
+	if (breaker_state(word) != BREAKER_CLOSED)
+		token->generation--; /* of a time before: stale, whenever it comes */
+}
+
 bool circuit_is_open(const struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns)
 {
 	return destination < r->capacity && breaker_plain(load_word(&r->destinations[destination]), rules,

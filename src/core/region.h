@@ -77,6 +77,7 @@ struct destination {
 	_Atomic int64_t last_used_ns;
 	_Atomic int64_t holders_checked_ms; /* B7: at most once in 100 ms */
 	_Atomic uint64_t rejected_run;	    /* rejections since the last event about them */
+	_Atomic uint32_t has_answered;	    /* ever: one that never did may owe no answers (A12) */
 
 	_Alignas(64) _Atomic uint64_t lease[BREAKER_PROBES_MAX]; /* lease.h */
 

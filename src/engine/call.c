@@ -6,33 +6,23 @@
 #include "core/events.h"
 #include "core/registry.h"
 #include "engine/guest.h"
+#include "engine/pool.h"
 
-#define POOL 65536u
-#define POOL_TIGHT 1024u /* under a limit of address space */
-
-enum state { FREE, LIVE, SETTLED };
+enum state { FREE, LIVE, SETTLED, CONNECTED };
 
 struct call {
 	_Atomic uint64_t word;
-	struct region *region;
+	struct guard guard;
 	struct circuit_token token;
-	struct breaker_rules rules;
 	_Atomic int64_t last_attempt_ns;
 	_Atomic uint32_t last_kind; /* of the last failed attempt */
-	uint32_t name;
-	uint32_t all;
-	uint32_t destination;
-	bool has_circuit;
-	bool is_group;
+	_Atomic bool is_group;	    /* until one has connected */
 	uintptr_t thread;
 	_Atomic uint32_t next_free; /* index + 1 */
 };
 
-static struct call *pool;
-static uint32_t pool_size;
-static _Atomic uintptr_t pool_owner; /* the thread that makes it */
-static _Atomic uint32_t high;	     /* records ever used */
-static _Atomic uint64_t free_list;   /* tag 32 | index + 1 */
+static struct pool pool = {
+	.size = sizeof(struct call), .link_at = offsetof(struct call, next_free), .most = 65536, .tight = 1024};
 static _Atomic uint32_t live;
 _Atomic uint32_t call_live_groups;
 
@@ -49,82 +39,59 @@ static uint64_t word_make(uint32_t tag, uint32_t tried, uint32_t flying, bool fa
 	       (uint64_t)failed << 2 | (uint64_t)state;
 }
 
-static bool pool_make(void)
+static struct call *at(uint32_t index)
 {
-	if (__atomic_load_n(&pool, __ATOMIC_ACQUIRE))
-		return true;
-	if (guest_is_restricted())
-		return false;
-	struct rlimit space = {.rlim_cur = RLIM_INFINITY};
-	sys_getrlimit(RLIMIT_AS, &space);
-	uint32_t n = space.rlim_cur == RLIM_INFINITY ? POOL : POOL_TIGHT;
-	size_t size = n * sizeof(struct call);
-	void *at = sys_mmap(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (sys_is_error(at))
-		return false;
-	/* The size goes with the mapping: another thread may have seen another limit. */
-	uintptr_t nobody = 0;
-	if (!atomic_compare_exchange_strong(&pool_owner, &nobody, guest_thread())) {
-		sys_munmap(at, size);
-		return __atomic_load_n(&pool, __ATOMIC_ACQUIRE) != NULL;
-	}
-	pool_size = n;
-	__atomic_store_n(&pool, at, __ATOMIC_RELEASE);
-	return true;
+	return pool_at(&pool, index);
 }
 
-static uint32_t pool_take(void)
+/* No further connect may ride on it. */
+static void leave_group(struct call *c)
 {
-	if (!pool_make())
-		return CALL_NONE;
-	uint64_t head = atomic_load_explicit(&free_list, memory_order_acquire);
-	while ((uint32_t)head) {
-		uint32_t index = (uint32_t)head - 1;
-		uint64_t next =
-			((head >> 32) + 1) << 32 | atomic_load_explicit(&pool[index].next_free, memory_order_relaxed);
-		if (atomic_compare_exchange_weak_explicit(
-			    &free_list, &head, next, memory_order_acq_rel, memory_order_acquire))
-			return index;
-	}
-	uint32_t index = atomic_fetch_add(&high, 1);
-	if (index < pool_size)
-		return index;
-	atomic_fetch_sub(&high, 1);
-	return CALL_NONE;
-}
-
-static void pool_give(uint32_t index)
-{
-	struct call *c = &pool[index];
-	if (c->is_group)
+	if (atomic_exchange(&c->is_group, false))
 		atomic_fetch_sub(&call_live_groups, 1);
+}
+
+static void give(uint32_t index)
+{
+	leave_group(at(index));
 	atomic_fetch_sub(&live, 1);
-	uint64_t head = atomic_load_explicit(&free_list, memory_order_relaxed), next;
-	do {
-		atomic_store_explicit(&c->next_free, (uint32_t)head, memory_order_relaxed);
-		next = ((head >> 32) + 1) << 32 | (index + 1);
-	} while (!atomic_compare_exchange_weak_explicit(
-		&free_list, &head, next, memory_order_release, memory_order_relaxed));
+	pool_give(&pool, index);
+}
+
+/* This thread's last look-up: the call that follows on it began with it. */
+static __thread struct {
+	int64_t began_ns, ended_ns;
+} look_up;
+
+void call_note_look_up(int64_t began_ns, int64_t ended_ns)
+{
+	look_up.began_ns = began_ns;
+	look_up.ended_ns = ended_ns;
+}
+
+static int64_t begun_with_look_up(const struct guard *g, int64_t now_ns)
+{
+	int64_t began = look_up.began_ns;
+	if (!began || !g->name)
+		return now_ns;
+	look_up.began_ns = 0;
+	return now_ns - look_up.ended_ns < NS_PER_S ? began : now_ns;
 }
 
 uint32_t call_begin(const struct guard *g, const struct circuit_token *token, int64_t now_ns)
 {
-	uint32_t index = pool_take();
+	uint32_t index = pool_take(&pool);
 	if (index == CALL_NONE)
 		return CALL_NONE;
-	struct call *c = &pool[index];
-	c->region = g->region;
+	struct call *c = at(index);
+	c->guard = *g;
 	c->token = *token;
-	c->rules = g->rules;
-	c->name = g->name;
-	c->all = g->all;
-	c->destination = g->destination;
-	c->has_circuit = g->has_circuit;
-	c->is_group = g->is_group;
+	c->token.begun_ns = begun_with_look_up(g, now_ns);
+	atomic_store_explicit(&c->is_group, g->is_group, memory_order_relaxed);
 	c->thread = guest_thread();
 	atomic_store_explicit(&c->last_attempt_ns, now_ns, memory_order_relaxed);
 	atomic_fetch_add(&live, 1);
-	if (c->is_group)
+	if (g->is_group)
 		atomic_fetch_add(&call_live_groups, 1);
 	uint64_t word = atomic_load_explicit(&c->word, memory_order_relaxed);
 	atomic_store_explicit(&c->word, word_make(TAG(word) + 1, g->bit, 1, false, LIVE), memory_order_release);
@@ -132,22 +99,27 @@ uint32_t call_begin(const struct guard *g, const struct circuit_token *token, in
 }
 
 /* The one place where a verdict reaches the circuit; the caller has won the change from LIVE to SETTLED. */
+static void settle_with(
+	struct call *c, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns)
+{
+	if (c->guard.has_circuit)
+		circuit_settle(c->guard.region, &c->token, &c->guard.rules, outcome, kind,
+			c->guard.limits.trip_mask >> kind & 1, now_ns, latency_ns);
+}
+
 static void settle(struct call *c, enum breaker_outcome outcome, int64_t now_ns)
 {
-	if (!c->has_circuit)
-		return;
-	enum failure_kind kind = (enum failure_kind)atomic_load_explicit(&c->last_kind, memory_order_relaxed);
-	circuit_settle(c->region, &c->token, &c->rules, outcome, kind, true, now_ns,
+	settle_with(c, outcome, (enum failure_kind)atomic_load_explicit(&c->last_kind, memory_order_relaxed), now_ns,
 		outcome == BREAKER_NEUTRAL ? -1 : now_ns - c->token.begun_ns);
 }
 
 /* Ends one attempt, and with it the call when it was the last and nothing is left to wait for. Frees the record with
  * the last attempt of a settled call. LOCAL: trouble of this machine (no route for this family): no news, but the
  * name's other addresses may follow. DROPPED: the app let go. */
-enum end { END_SUCCESS, END_FAILURE, END_LOCAL, END_DROPPED };
+enum end { END_FAILURE, END_LOCAL, END_DROPPED };
 static void attempt_end(uint32_t index, enum end end, int64_t now_ns)
 {
-	struct call *c = &pool[index];
+	struct call *c = at(index);
 	uint64_t word = atomic_load_explicit(&c->word, memory_order_acquire), next;
 	/* Patience runs from the end of an attempt: a first address may take its whole limit to fail. */
 	if (end == END_FAILURE || end == END_LOCAL)
@@ -156,9 +128,8 @@ static void attempt_end(uint32_t index, enum end end, int64_t now_ns)
 	do {
 		uint32_t flying = FLYING(word) - 1;
 		bool failed = HAS_FAILED(word) || end == END_FAILURE;
-		bool all_tried = (TRIED(word) & c->all) == c->all || !c->is_group;
-		settles = STATE(word) == LIVE &&
-			  (end == END_SUCCESS || (flying == 0 && (end == END_DROPPED || all_tried)));
+		bool all_tried = (TRIED(word) & c->guard.all) == c->guard.all || !c->is_group;
+		settles = STATE(word) == LIVE && flying == 0 && (end == END_DROPPED || all_tried);
 		waits = STATE(word) == LIVE && !settles && flying == 0;
 		/* The record stays referenced by this attempt until its circuit has heard: a settled one is not freed,
 		 * one that waits is not boarded by another thread, nor declared. */
@@ -167,38 +138,75 @@ static void attempt_end(uint32_t index, enum end end, int64_t now_ns)
 	} while (!atomic_compare_exchange_weak_explicit(
 		&c->word, &word, next, memory_order_acq_rel, memory_order_acquire));
 	if (waits) {
-		if (c->has_circuit)
-			circuit_set_pending(c->region, &c->token, true);
+		if (c->guard.has_circuit)
+			circuit_set_pending(c->guard.region, &c->token, true);
 		word = atomic_fetch_sub_explicit(&c->word, 1 << 8, memory_order_acq_rel);
 		/* A signal handler of this thread's has boarded meanwhile: it is under way, or settled already. */
 		if (STATE(word) == SETTLED && FLYING(word) == 1)
-			pool_give(index);
-		else if (FLYING(word) > 1 && c->has_circuit)
-			circuit_set_pending(c->region, &c->token, false);
+			give(index);
+		else if (FLYING(word) > 1 && c->guard.has_circuit)
+			circuit_set_pending(c->guard.region, &c->token, false);
 		return;
 	}
 	if (settles) {
 		bool is_failure = end != END_DROPPED && HAS_FAILED(next);
-		settle(c,
-			end == END_SUCCESS ? BREAKER_SUCCESS
-			: is_failure	   ? BREAKER_FAILURE
-					   : BREAKER_NEUTRAL,
-			now_ns);
+		settle(c, is_failure ? BREAKER_FAILURE : BREAKER_NEUTRAL, now_ns);
 		word = atomic_fetch_sub_explicit(&c->word, 1 << 8, memory_order_acq_rel);
 		next = word - (1 << 8);
 	}
 	if (STATE(next) == SETTLED && FLYING(next) == 0)
-		pool_give(index);
+		give(index);
 }
 
-void call_attempt_succeeded(uint32_t call, int64_t now_ns)
+bool call_connected(uint32_t call, int64_t now_ns)
 {
-	attempt_end(call, END_SUCCESS, now_ns);
+	struct call *c = at(call);
+	uint64_t word = atomic_load_explicit(&c->word, memory_order_acquire);
+	while (STATE(word) == LIVE)
+		if (atomic_compare_exchange_weak_explicit(
+			    &c->word, &word, (word & ~3ULL) | CONNECTED, memory_order_acq_rel, memory_order_acquire)) {
+			leave_group(c);
+			return true;
+		}
+	attempt_end(call, END_DROPPED, now_ns);
+	return false;
+}
+
+void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns)
+{
+	struct call *c = at(call);
+	uint64_t word = atomic_load_explicit(&c->word, memory_order_acquire);
+	while (!atomic_compare_exchange_weak_explicit(
+		&c->word, &word, (word & ~3ULL) | SETTLED, memory_order_acq_rel, memory_order_acquire))
+		;
+	settle_with(c, outcome, kind, now_ns, latency_ns);
+	word = atomic_fetch_sub_explicit(&c->word, 1 << 8, memory_order_acq_rel);
+	if (FLYING(word) == 1)
+		give(call);
+}
+
+const struct guard *call_guard(uint32_t call)
+{
+	return &at(call)->guard;
+}
+
+int64_t call_begun_ns(uint32_t call)
+{
+	return at(call)->token.begun_ns;
+}
+
+bool call_begin_connected(const struct guard *g, const struct circuit_token *token, int64_t now_ns, uint32_t *call)
+{
+	struct guard alone = *g;
+	alone.is_group = false;
+	alone.name = 0;
+	*call = call_begin(&alone, token, now_ns);
+	return *call != CALL_NONE && call_connected(*call, now_ns);
 }
 
 void call_attempt_failed(uint32_t call, enum failure_kind kind, int64_t now_ns)
 {
-	atomic_store_explicit(&pool[call].last_kind, (uint32_t)kind, memory_order_relaxed);
+	atomic_store_explicit(&at(call)->last_kind, (uint32_t)kind, memory_order_relaxed);
 	attempt_end(call, END_FAILURE, now_ns);
 }
 
@@ -214,19 +222,25 @@ void call_attempt_dropped(uint32_t call, int64_t now_ns)
 
 void call_attempt_abandoned(uint32_t call, int64_t begun_ns, int64_t now_ns)
 {
-	struct call *c = &pool[call];
-	bool has_waited = now_ns - begun_ns >= CALL_ABANDON_NS;
-	if (!has_waited || !c->has_circuit ||
-		atomic_load_explicit(&c->region->destinations[c->destination].last_success_ns, memory_order_relaxed) >=
-			begun_ns)
+	struct call *c = at(call);
+	bool has_waited = c->guard.limits.abandon_ns && now_ns - begun_ns >= c->guard.limits.abandon_ns;
+	if (!has_waited || call_has_succeeded_since(call, begun_ns))
 		call_attempt_dropped(call, now_ns);
 	else
 		call_attempt_failed(call, FAILURE_ABANDONED, now_ns);
 }
 
+bool call_has_succeeded_since(uint32_t call, int64_t since_ns)
+{
+	const struct call *c = at(call);
+	return c->guard.has_circuit &&
+	       atomic_load_explicit(&c->guard.region->destinations[c->guard.destination].last_success_ns,
+		       memory_order_relaxed) >= since_ns;
+}
+
 bool call_is_probe(uint32_t call)
 {
-	return pool[call].has_circuit && pool[call].token.lease >= 0;
+	return at(call)->guard.has_circuit && at(call)->token.lease >= 0;
 }
 
 uint32_t call_live_count(void)
@@ -234,27 +248,27 @@ uint32_t call_live_count(void)
 	return atomic_load_explicit(&live, memory_order_relaxed);
 }
 
-void call_tell_deadline(uint32_t call, int64_t limit_ns)
+void call_tell_deadline(uint32_t call, const char *phase, int64_t limit_ns)
 {
-	struct call *c = &pool[call];
-	if (!c->has_circuit)
+	struct call *c = at(call);
+	if (!c->guard.has_circuit)
 		return;
 	struct event e = {.type = EVENT_DEADLINE, .value = limit_ns, .retry_after_ms = -1};
-	text_copy(e.reason, sizeof e.reason, "connect");
-	registry_name(c->region, c->destination, e.destination);
-	events_add(c->region, &e);
+	text_copy(e.reason, sizeof e.reason, phase);
+	registry_name(c->guard.region, c->guard.destination, e.destination);
+	events_add(c->guard.region, &e);
 }
 
 /* A call that waited for another address in vain: its failure stands. */
 static void declare(uint32_t index, uint64_t word, int64_t now_ns)
 {
-	struct call *c = &pool[index];
+	struct call *c = at(index);
 	uint64_t settled = word_make(TAG(word), TRIED(word), 1, HAS_FAILED(word), SETTLED);
 	if (!atomic_compare_exchange_strong(&c->word, &word, settled))
 		return;
 	settle(c, HAS_FAILED(settled) ? BREAKER_FAILURE : BREAKER_NEUTRAL, now_ns);
 	atomic_fetch_sub(&c->word, 1 << 8);
-	pool_give(index);
+	give(index);
 }
 
 static bool is_waiting(uint64_t word)
@@ -264,9 +278,9 @@ static bool is_waiting(uint64_t word)
 
 void call_declare(bool all, int64_t now_ns)
 {
-	uint32_t n = atomic_load(&high), left = atomic_load(&call_live_groups);
-	for (uint32_t i = 0; i < n && i < pool_size && left > 0; i++) {
-		struct call *c = &pool[i];
+	uint32_t n = pool_high(&pool), left = atomic_load(&call_live_groups);
+	for (uint32_t i = 0; i < n && left > 0; i++) {
+		struct call *c = at(i);
 		uint64_t word = atomic_load_explicit(&c->word, memory_order_acquire);
 		if (STATE(word) != LIVE || !c->is_group)
 			continue;
@@ -283,19 +297,19 @@ static bool board(struct call *c, uint64_t word, uint32_t bit, int64_t now_ns)
 	if (!atomic_compare_exchange_strong(&c->word, &word, next))
 		return false;
 	atomic_store_explicit(&c->last_attempt_ns, now_ns, memory_order_relaxed);
-	if (c->has_circuit)
-		circuit_set_pending(c->region, &c->token, false);
+	if (c->guard.has_circuit)
+		circuit_set_pending(c->guard.region, &c->token, false);
 	return true;
 }
 
 uint32_t call_find_ride(const struct guard *g, int64_t now_ns)
 {
 	uint32_t left = atomic_load_explicit(&call_live_groups, memory_order_relaxed);
-	uint32_t n = atomic_load(&high), best = CALL_NONE;
+	uint32_t n = pool_high(&pool), best = CALL_NONE;
 	uint64_t best_word = 0;
 	bool best_is_mine = false;
-	for (uint32_t i = 0; i < n && i < pool_size && left > 0; i++) {
-		struct call *c = &pool[i];
+	for (uint32_t i = 0; i < n && left > 0; i++) {
+		struct call *c = at(i);
 		uint64_t word = atomic_load_explicit(&c->word, memory_order_acquire);
 		if (STATE(word) != LIVE || !c->is_group)
 			continue;
@@ -305,8 +319,8 @@ uint32_t call_find_ride(const struct guard *g, int64_t now_ns)
 				declare(i, word, now_ns);
 			continue;
 		}
-		if (!g->is_group || c->region != g->region || c->destination != g->destination || c->name != g->name ||
-			(TRIED(word) & g->bit) || FLYING(word) == FLYING_MAX)
+		if (!g->is_group || c->guard.region != g->region || c->guard.destination != g->destination ||
+			c->guard.name != g->name || (TRIED(word) & g->bit) || FLYING(word) == FLYING_MAX)
 			continue;
 		bool is_mine = c->thread == guest_thread();
 		/* Attempts side by side are made by one thread (happy eyeballs); one after another may wander between
@@ -319,7 +333,7 @@ uint32_t call_find_ride(const struct guard *g, int64_t now_ns)
 			best_is_mine = is_mine;
 		}
 	}
-	return best != CALL_NONE && board(&pool[best], best_word, g->bit, now_ns) ? best : CALL_NONE;
+	return best != CALL_NONE && board(at(best), best_word, g->bit, now_ns) ? best : CALL_NONE;
 }
 
 /* This thread's last rejected call over several addresses. Rejections come back at once, so an app tries the next
@@ -349,13 +363,12 @@ void call_was_rejected(const struct guard *g, int64_t now_ns)
 
 void call_forked(void)
 {
-	uint32_t n = atomic_load(&high);
-	for (uint32_t i = 0; i < n && i < pool_size; i++)
-		atomic_store(&pool[i].word, word_make(TAG(atomic_load(&pool[i].word)) + 1, 0, 0, false, FREE));
-	if (!pool)
-		atomic_store(&pool_owner, 0); /* its maker is not here */
-	atomic_store(&high, 0);
-	atomic_store(&free_list, 0);
+	uint32_t n = pool_high(&pool);
+	for (uint32_t i = 0; i < n; i++) {
+		atomic_store(&at(i)->is_group, false);
+		atomic_store(&at(i)->word, word_make(TAG(atomic_load(&at(i)->word)) + 1, 0, 0, false, FREE));
+	}
+	pool_reset(&pool);
 	atomic_store(&live, 0);
 	atomic_store(&call_live_groups, 0);
 }

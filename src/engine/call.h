@@ -1,7 +1,7 @@
 /* Calls: what the app experiences as one use of a destination, over one or several addresses of its name (A3). A call
  * is admitted once, its attempts (connects) ride on that admission, and it is settled once:
  *
- *    begin ──> LIVE, attempts in flight ──> success of one: settled
+ *    begin ──> LIVE, attempts in flight ──> one connects: CONNECTED, its connection's flow settles it (flow.h)
  *                │ all in flight ended, the last by failure
  *                ├── no untried address left: settled as that failure
  *                └── else it waits: a further connect rides on; after a second, or at exit, whoever looks declares the
@@ -23,9 +23,6 @@
 #define CALL_NONE UINT32_MAX /* SLOT_NO_CALL */
 /* A call waits so long for another address of its name before its failure is declared. */
 #define CALL_PATIENCE_NS 1000000000LL
-/* Hanging up on a pending connect sooner is neutral, later a failure (A5). */
-#define CALL_ABANDON_NS 1000000000LL
-
 /* Starts a call for an admitted connect, with one attempt in flight. CALL_NONE when the pool is exhausted (the token
  * stays the caller's). */
 uint32_t call_begin(const struct guard *g, const struct circuit_token *token, int64_t now_ns);
@@ -45,7 +42,20 @@ static inline uint32_t call_ride(const struct guard *g, int64_t now_ns)
 bool call_is_rejected_again(const struct guard *g, int64_t now_ns);
 void call_was_rejected(const struct guard *g, int64_t now_ns);
 /* The outcome of one attempt, exactly once each. */
-void call_attempt_succeeded(uint32_t call, int64_t now_ns);
+/* One has connected: from here on the call belongs to that connection, which ends it by call_end, once; no further
+ * connect rides on it. False when another of its attempts was faster: this attempt is over, and heard. */
+bool call_connected(uint32_t call, int64_t now_ns);
+/* The verdict of a connected call. kind: for a failure. latency_ns < 0: not recorded. */
+void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns);
+/* A look-up of this thread's has ended: a connect that follows within a second, to a name, goes on with its call. */
+void call_note_look_up(int64_t began_ns, int64_t ended_ns);
+/* Whom it is for, and by what it is bounded. */
+const struct guard *call_guard(uint32_t call);
+/* When the call began: its first connect, or the look-up before it. */
+int64_t call_begun_ns(uint32_t call);
+/* A call that begins on a connection which is there already, connected at once. False: none is to be had (the token is
+ * the caller's to settle). */
+bool call_begin_connected(const struct guard *g, const struct circuit_token *token, int64_t now_ns, uint32_t *call);
 void call_attempt_failed(uint32_t call, enum failure_kind kind, int64_t now_ns);
 /* Local trouble (A6): no news, the name's other addresses may follow. */
 void call_attempt_is_local(uint32_t call, int64_t now_ns);
@@ -60,7 +70,9 @@ void call_declare(bool all, int64_t now_ns);
 uint32_t call_live_count(void);
 /* In a fork's child: the parent owns the calls in progress. */
 void call_forked(void);
-/* Leaves the event that a connect's limit has passed. Before the attempt is ended. */
-void call_tell_deadline(uint32_t call, int64_t limit_ns);
+/* Has any call of its destination succeeded since (A5)? */
+bool call_has_succeeded_since(uint32_t call, int64_t since_ns);
+/* Leaves the event that a limit has passed ("connect", "answer", "stall", "call"). Before the verdict. */
+void call_tell_deadline(uint32_t call, const char *phase, int64_t limit_ns);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/real.h"
 #include "base/sys.h"
 #include "core/circuit.h"
+#include "engine/ambient.h"
 #include "engine/blocking.h"
 #include "engine/call.h"
 #include "engine/guard.h"
@@ -70,12 +71,31 @@ static bool is_rejected(const struct guard *g, int64_t now_ns, struct circuit_to
 	return true;
 }
 
+/* What is left for this connect: its own limit, of the call's deadline, and of the ambient one (C2, C3). At least a
+ * microsecond: one that has passed ends it at once, and as a limit. */
+static int64_t limit_of(const struct guard *g, uint32_t call, uint32_t traits, int64_t now_ns)
+{
+	const struct guard_limits *l = &g->limits;
+	int64_t limit = traits & TRAIT_UNIX ? 0 : l->connect_ns;
+	int64_t until = l->deadline_ns ? call_begun_ns(call) + l->deadline_ns : INT64_MAX, ambient = ambient_ns();
+	if (ambient && ambient < until)
+		until = ambient;
+	if (until == INT64_MAX)
+		return limit;
+	int64_t left = until - now_ns > 1000 ? until - now_ns : 1000;
+	return limit && limit < left ? limit : left;
+}
+
 static enum connect_begun begin(struct slot *s, const struct addr *a, struct attempt *at)
 {
 	int64_t now = clock_now_ns();
 	struct guard g;
 	if (!guard_find(a, now, &g))
 		return CONNECT_PASSES;
+	if (ambient_has_passed(now)) {
+		errno = ETIMEDOUT; /* nothing reaches the network (C4) */
+		return CONNECT_REJECTED;
+	}
 	uint32_t call = call_ride(&g, now);
 	if (call == CALL_NONE) {
 		struct circuit_token token = {.lease = -1, .begun_ns = now};
@@ -101,7 +121,7 @@ static enum connect_begun begin(struct slot *s, const struct addr *a, struct att
 	*at = (struct attempt){.slot = s,
 		.begun_ns = now,
 		.is_nonblocking = traits & TRAIT_NONBLOCKING,
-		.limit_ns = traits & TRAIT_UNIX ? 0 : g.connect_timeout_ns};
+		.limit_ns = limit_of(&g, call, traits, now)};
 	atomic_store_explicit(&s->begun_ns, now, memory_order_relaxed);
 	atomic_store_explicit(&s->deadline_ns, at->limit_ns ? now + at->limit_ns : 0, memory_order_relaxed);
 	atomic_store_explicit(&s->cookie, 0, memory_order_relaxed);
@@ -126,11 +146,11 @@ static void settle_first(const struct attempt *at, int fd, int r, int err, const
 	struct slot *s = at->slot;
 	uint32_t call = err == ETIMEDOUT ? slot_peek_call(s, at->word) : CALL_NONE;
 	if (call != CALL_NONE && at->limit_ns && clock_now_ns() - at->begun_ns >= at->limit_ns)
-		call_tell_deadline(call, at->limit_ns);
+		call_tell_deadline(call, "connect", at->limit_ns);
 	if (r == 0) {
 		bool is_early = atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_EARLY;
 		if (!is_early || outcome_is_connected(fd))
-			outcome_succeeded(s, at->word, clock_now_ns());
+			outcome_succeeded(s, at->word, fd, clock_now_ns());
 		return; /* TCP_FASTOPEN_CONNECT: the first write sends the SYN; its limit begins there */
 	}
 	switch (err) {
@@ -159,7 +179,7 @@ static int connect_again(struct slot *s, uint64_t word, int fd, const struct soc
 		return -1;
 	}
 	if (r == 0 || err == EISCONN)
-		outcome_succeeded(s, word, now);
+		outcome_succeeded(s, word, fd, now);
 	else if (err != EALREADY && err != EINPROGRESS && err != EINTR)
 		outcome_failed(s, word, err, to, len, now);
 	if (r < 0)
@@ -196,7 +216,7 @@ static inline bool prepare(struct slot *s, int fd, const struct addr *a)
 
 static bool prepare_other(struct slot *s, int fd, const struct addr *a, enum slot_state state)
 {
-	if (state == SLOT_CONNECTED) {
+	if (state == SLOT_CONNECTED || state == SLOT_FLOWING) {
 		if (a->family == ADDR_INET && outcome_tcp_state(fd) != TCP_CLOSE)
 			return false; /* EISCONN is the kernel's to say */
 		lifetime_closing(fd); /* ended and used again, or another socket on this number */
@@ -290,7 +310,7 @@ ssize_t connect_fastopen_end(int fd, ssize_t result)
 		return result;
 	if (result >= 0) {
 		if (outcome_is_connected(fd))
-			outcome_succeeded(s, word, clock_now_ns());
+			outcome_succeeded(s, word, fd, clock_now_ns());
 	} else if (err == EISCONN) {
 		outcome_forget(s, word, clock_now_ns());
 	} else if (err != EINPROGRESS && err != EALREADY && err != EINTR && err != EAGAIN) {

@@ -19,34 +19,74 @@
 #include "base/ownfd.h"
 #include "base/sys.h"
 #include "engine/call.h"
+#include "engine/flow.h"
+#include "engine/guest.h"
 #include "engine/outcome.h"
 #include "engine/service.h"
 #include "engine/slot.h"
+#include "engine/wheel.h"
 
-#define NEVER INT64_MAX
-#define IDLE_NS NS_PER_S	  /* with nothing armed the thread stays so long */
+#define NEVER WHEEL_NEVER
+#define IDLE_NS (3 * NS_PER_S)	  /* with nothing armed the thread stays so long */
 #define SLICE_NS NS_PER_S	  /* with something armed it looks this often whether the app is still there */
 #define RETRY_NS (50 * NS_PER_MS) /* an end that failed (no descriptor to be had) is tried again after */
 
+/* What the timer knows of a descriptor. */
+struct place {
+	struct wheel_link link;	      /* the timer's own */
+	_Atomic int64_t stands_ns;    /* in the wheel, to be looked at then; 0: not in it. Written by the timer */
+	_Atomic uint32_t next_pushed; /* index + 1 */
+	_Atomic uint32_t is_pushed;
+};
+
+static struct place *places;	 /* as many as there are slots */
+static struct wheel wheel;	 /* the timer's own */
 static _Atomic uint32_t pushed;	 /* stack: index + 1 */
-static _Atomic uint32_t kept;	 /* the timer's own list */
+static _Atomic uint32_t kept;	 /* in the wheel */
 static _Atomic bool is_deserted; /* nobody is left to wait for what is armed */
 static _Atomic int64_t next_wake = NEVER;
 static _Atomic uint32_t wakes; /* futex word */
+/* The descriptor that the timer is about to dup and to end, -1: none. */
 static _Atomic int ending_fd = -1;
 
 /* Two numbers of ours: `blank` is a socket for nothing; `spare` is the reserved number, a dup of it between ends. Kept
  * from the first limit on: given back, they might not be had again when the app has used up its own. */
 static int blank = -1, spare = -1;
 
-bool deadline_arm(int fd)
+static struct place *place_of(int fd)
 {
-	struct slot *s = slot_at(fd);
-	int64_t at = atomic_load_explicit(&s->deadline_ns, memory_order_relaxed);
-	if (atomic_exchange(&s->is_listed, 1) == 0) {
+	struct place *at = __atomic_load_n(&places, __ATOMIC_ACQUIRE);
+	if (__builtin_expect(!at, 0)) {
+		size_t size = slot_count * sizeof(struct place);
+		if (guest_is_restricted())
+			return NULL;
+		at = sys_mmap(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (sys_is_error(at))
+			return NULL;
+		struct place *none = NULL;
+		if (!__atomic_compare_exchange_n(&places, &none, at, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+			sys_munmap(at, size);
+			at = none;
+		}
+	}
+	return &at[fd];
+}
+
+bool deadline_arm(int fd, int64_t at)
+{
+	struct place *p = place_of(fd);
+	if (!p || at == NEVER)
+		return false;
+	/* We have written what is due, then look where it stands; the timer writes where it stands, then looks at what
+	 * is due: one sees the other. */
+	atomic_thread_fence(memory_order_seq_cst);
+	int64_t stands = atomic_load_explicit(&p->stands_ns, memory_order_relaxed);
+	if (stands && stands <= at)
+		return false; /* looked at before that anyway */
+	if (atomic_exchange(&p->is_pushed, 1) == 0) {
 		uint32_t head = atomic_load(&pushed);
 		do
-			atomic_store(&s->next_armed, head);
+			atomic_store(&p->next_pushed, head);
 		while (!atomic_compare_exchange_weak(&pushed, &head, (uint32_t)fd + 1));
 	}
 	/* Whoever brings the waking time forward wakes; those behind it need not, even before the timer has looked. */
@@ -109,6 +149,23 @@ static int end_socket(int dup)
 	return r == -EBUSY ? sys_shutdown(dup, SHUT_RDWR) : r;
 }
 
+/* When a descriptor has to be looked at; NEVER: nothing is under way there. */
+static int64_t due_of(int fd)
+{
+	struct slot *s = slot_at(fd);
+	uint64_t word = slot_word(s);
+	if (slot_state_of(word) == SLOT_CONNECTING) {
+		int64_t at = atomic_load(&s->deadline_ns);
+		return at && atomic_load(&s->cookie) ? at : NEVER;
+	}
+	struct flow *f = slot_state_of(word) == SLOT_FLOWING ? flow_hold(s, word) : NULL;
+	if (!f)
+		return NEVER;
+	int64_t due = flow_due_ns(f);
+	flow_let_go(f);
+	return due;
+}
+
 /* The dup is the very socket that was armed, and it is still not connected: from here on every hook answers ETIMEDOUT.
  */
 static void expire(struct slot *s, uint64_t word, int dup, int64_t now_ns)
@@ -119,7 +176,7 @@ static void expire(struct slot *s, uint64_t word, int dup, int64_t now_ns)
 		return;
 	if (call != CALL_NONE) {
 		/* The verdict first: once the app is woken it may exit before we go on. */
-		call_tell_deadline(call, limit_ns);
+		call_tell_deadline(call, "connect", limit_ns);
 		call_attempt_failed(call, FAILURE_CONNECT_TIMEOUT, now_ns);
 	}
 	end_socket(dup);
@@ -134,8 +191,8 @@ static void judge(struct slot *s, uint64_t word, int dup, int64_t now_ns)
 	if (r < 0 || info.tcpi_state == TCP_SYN_SENT || info.tcpi_state == TCP_SYN_RECV)
 		expire(s, word, dup, now_ns);
 	else if (info.tcpi_state != TCP_CLOSE)
-		outcome_succeeded(s, word, now_ns); /* met its limit; the app has not looked yet (C10) */
-						    /* Closed: it failed, and the app will read why. */
+		outcome_succeeded(s, word, dup, now_ns); /* met its limit; the app has not looked yet (C10) */
+	/* Closed: it failed, and the app will read why. */
 }
 
 static int put_on_spare(void *fd)
@@ -151,80 +208,130 @@ static int dup_to_spare(int fd)
 	return is_forbidden ? ownfd_with_room(put_on_spare, &fd) : r;
 }
 
-/* False: it could not be looked at; try again later. */
-static bool end_by_number(int fd, struct slot *s, uint64_t word, int64_t now_ns)
+/* Every descriptor that leads to the flow answers for it from now on. */
+static void expire_flow(const struct flow *f, struct slot *s, uint64_t word)
 {
+	slot_change(s, word, SLOT_EXPIRED, false);
+	for (int fd = 0; atomic_load(&f->paths) > 1 && fd <= slot_highest(); fd++) {
+		struct slot *other = slot_at(fd);
+		uint64_t its = slot_word(other);
+		if (slot_state_of(its) == SLOT_FLOWING && flow_is_of(f, other, its))
+			slot_change(other, its, SLOT_EXPIRED, false);
+	}
+}
+
+/* The dup is the very socket of the flow. Returns when to look next. */
+static int64_t judge_flow(struct slot *s, uint64_t word, int dup, int64_t now_ns)
+{
+	struct flow *f = flow_hold(s, word);
+	if (!f)
+		return NEVER;
+	bool is_expired;
+	int64_t next = flow_judge(f, dup, now_ns, &is_expired);
+	if (is_expired) {
+		expire_flow(f, s, word);
+		end_socket(dup);
+	}
+	flow_let_go(f);
+	return next;
+}
+
+/* What is at the number is not what was armed: closed where no hook saw it. */
+static void forget(struct slot *s, uint64_t word, int64_t now_ns)
+{
+	if (slot_state_of(word) == SLOT_CONNECTING)
+		outcome_forget(s, word, now_ns);
+	else if (slot_change(s, word, SLOT_FREE, false))
+		flow_closing(s, word, -1, now_ns);
+}
+
+/* The descriptor's time has come. Returns when to look at it next. */
+static int64_t end_by_number(int fd, struct slot *s, uint64_t word, int64_t now_ns)
+{
+	int64_t next = now_ns + RETRY_NS;
 	if (!deadline_reserve())
-		return false;
+		return next;
 	/* From here to its return the number is ours whatever stands on it, and the app's dup2 onto it waits. */
 	int lent[2] = {ownfd_lend(blank), ownfd_lend(spare)};
 	if (lent[0] < 0 || lent[1] < 0) {
 		ownfd_return(lent[0]);
 		ownfd_return(lent[1]);
-		return false;
+		return next;
 	}
 	blank = lent[0];
 	spare = lent[1];
 	atomic_store(&ending_fd, fd);
 	atomic_thread_fence(memory_order_seq_cst); /* pairs with deadline_let_pass */
-	bool done = slot_word(s) != word;
-	if (!done) {
+	if (slot_word(s) != word) {
+		next = due_of(fd);
+	} else {
 		int r = dup_to_spare(fd);
-		if (r >= 0 && slot_is_same(s, spare))
-			judge(s, word, spare, now_ns);
-		else if (r >= 0 || r == -EBADF)
-			outcome_forget(s, word, now_ns); /* the number was closed behind our back */
-		done = r >= 0 || r == -EBADF;
+		if (r >= 0 && slot_is_same(s, spare)) {
+			next = NEVER;
+			if (slot_state_of(word) == SLOT_CONNECTING)
+				judge(s, word, spare, now_ns);
+			else
+				next = judge_flow(s, word, spare, now_ns);
+		} else if (r >= 0 || r == -EBADF) {
+			forget(s, word, now_ns);
+			next = NEVER;
+		}
 		if (r >= 0)
 			dup_to_spare(blank);
 	}
 	ownfd_return(spare);
 	ownfd_return(blank);
 	atomic_store(&ending_fd, -1);
-	return done;
+	return next;
 }
 
-/* One armed slot: true keeps it in the list. */
-static bool look_at(int fd, int64_t now_ns, int64_t *next)
+static struct wheel_link *link_of(uint32_t fd)
 {
-	struct slot *s = slot_at(fd);
+	return &places[fd].link;
+}
+
+/* Notes where it stands; one that goes is looked at once more, since a hook may have armed it between the look and the
+ * note. */
+static int64_t stand(uint32_t fd, int64_t due_ns)
+{
+	struct place *p = &places[fd];
+	atomic_store(&p->stands_ns, due_ns == NEVER ? 0 : due_ns);
+	if (due_ns != NEVER)
+		return due_ns;
+	atomic_thread_fence(memory_order_seq_cst);
+	due_ns = due_of((int)fd);
+	if (due_ns != NEVER)
+		atomic_store(&p->stands_ns, due_ns);
+	return due_ns;
+}
+
+static int64_t visit(uint32_t fd, int64_t now_ns, void *unused)
+{
+	(void)unused;
+	struct slot *s = slot_at((int)fd);
 	uint64_t word = slot_word(s);
-	int64_t at = atomic_load(&s->deadline_ns);
-	if (slot_state_of(word) != SLOT_CONNECTING || at == 0)
-		return false;
-	if (at <= now_ns) {
-		if (end_by_number(fd, s, word, now_ns))
-			return false;
-		at = now_ns + RETRY_NS;
-	}
-	if (at < *next)
-		*next = at;
-	return true;
+	int64_t due = due_of((int)fd);
+	if (due <= now_ns)
+		due = end_by_number((int)fd, s, word, now_ns);
+	return stand(fd, due);
 }
 
-/* Drops what is over; returns when the next one is due. */
-static int64_t sweep(int64_t now_ns)
+/* Takes in what was armed, looks at what is due; returns when the next is. */
+static int64_t turn(int64_t now_ns)
 {
-	int64_t next = NEVER;
-	uint32_t list = atomic_exchange(&kept, 0);
-	uint32_t fresh = atomic_exchange(&pushed, 0);
-	for (int half = 0; half < 2; half++) {
-		for (uint32_t at = half ? fresh : list; at;) {
-			int fd = (int)at - 1;
-			struct slot *s = slot_at(fd);
-			at = atomic_load(&s->next_armed);
-			bool stays = look_at(fd, now_ns, &next);
-			if (!stays) {
-				atomic_store(&s->is_listed, 0);
-				/* Armed anew between the look and the store: whoever sets the flag first has it. */
-				stays = look_at(fd, now_ns, &next) && atomic_exchange(&s->is_listed, 1) == 0;
-			}
-			if (stays) {
-				atomic_store(&s->next_armed, atomic_load(&kept));
-				atomic_store(&kept, (uint32_t)fd + 1);
-			}
-		}
+	for (uint32_t at = atomic_exchange(&pushed, 0); at;) {
+		uint32_t fd = at - 1;
+		struct place *p = &places[fd];
+		at = atomic_load(&p->next_pushed);
+		atomic_store(&p->is_pushed, 0); /* before the look: armed again from here on it is pushed again */
+		if (atomic_load(&p->stands_ns))
+			wheel_remove(&wheel, link_of, fd);
+		int64_t due = stand(fd, due_of((int)fd));
+		if (due != NEVER)
+			wheel_add(&wheel, link_of, fd, due);
 	}
+	int64_t next = wheel_turn(&wheel, link_of, now_ns, visit, NULL);
+	atomic_store(&kept, wheel.count);
 	return next;
 }
 
@@ -232,10 +339,12 @@ void deadline_run(const _Atomic uint32_t *stop)
 {
 	int64_t idle_since = clock_now_ns();
 	atomic_store(&is_deserted, false); /* somebody has started us */
+	if (wheel.count == 0)
+		wheel_start(&wheel, idle_since);
 	while (!atomic_load(stop)) {
 		uint32_t seen = atomic_load(&wakes);
 		int64_t now = clock_now_ns();
-		int64_t next = sweep(now);
+		int64_t next = turn(now);
 		if (next != NEVER)
 			idle_since = now;
 		else if (now - idle_since >= IDLE_NS)
@@ -258,10 +367,13 @@ void deadline_run(const _Atomic uint32_t *stop)
 
 void deadline_forked(void)
 {
-	/* The thread may have stood in the middle of a sweep (_Fork runs no handler): the lists are made anew by those
+	/* The thread may have stood in the middle of a turn (_Fork runs no handler): the wheel is made anew by those
 	 * who arm again. */
-	for (int fd = 0; fd <= slot_highest(); fd++)
-		atomic_store(&slot_at(fd)->is_listed, 0);
+	for (int fd = 0; places && fd <= slot_highest(); fd++) {
+		atomic_store(&places[fd].is_pushed, 0);
+		atomic_store(&places[fd].stands_ns, 0);
+	}
+	wheel_start(&wheel, 0);
 	atomic_store(&is_deserted, false);
 	atomic_store(&pushed, 0);
 	atomic_store(&kept, 0);

@@ -1,6 +1,6 @@
-/* Deadlines: one list, one verb. A pending connect with a limit is pushed on a lock-free list; the timer thread
- * (service.c) ends those whose time is up, and the kernel wakes whoever waits for them, however they wait. A deadline
- * that is met costs nothing: the thread finds it so when it wakes for the earliest. */
+/* Deadlines: one wheel, one verb. A pending connect or a flow with a limit is pushed on a lock-free list; the timer
+ * thread (service.c) takes it into its wheel, ends those whose time is up, and the kernel wakes whoever waits for them,
+ * however they wait. A deadline that is met costs nothing: the thread finds it so when it comes to it. */
 #ifndef RESIL_ENGINE_DEADLINE_H
 #define RESIL_ENGINE_DEADLINE_H
 
@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Arms the slot of fd: its deadline_ns and cookie are set, its state is CONNECTING. True when the timer must be woken
- * (or started). */
-bool deadline_arm(int fd);
+/* Something of fd's is due at that time, and its slot or flow says so already. True when the timer must be woken (or
+ * started). A load and a branch where the timer comes by before that anyway. */
+bool deadline_arm(int fd, int64_t at_ns);
 /* Is anything in the list? */
 bool deadline_is_any(void);
 /* Reserves what the timer needs to end a socket where no descriptor is left (E6). Before the first limit is in force;

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/text.h"
 #include "core/registry.h"
+#include "engine/ambient.h"
 #include "engine/guest.h"
 #include "policy/names.h"
 #include "policy/policy.h"
@@ -101,6 +103,48 @@ static bool circuit_name(char *to, size_t cap, const struct policy *p, const str
 	return !t.is_cut;
 }
 
+/* Names of fields, by value in the cache as a number: a few for the life of the process. */
+#define HEADERS_MAX 16
+static struct {
+	_Atomic uint32_t is_ready;
+	char name[64];
+} headers[HEADERS_MAX];
+static _Atomic uint32_t header_count;
+
+const char *guard_header_name(uint8_t header)
+{
+	return headers[header - 1].name;
+}
+
+static uint8_t header_number(const char *name)
+{
+	if (!name[0])
+		return 0;
+	for (uint32_t i = 0; i < HEADERS_MAX && i < atomic_load(&header_count); i++)
+		if (atomic_load(&headers[i].is_ready) && strcmp(headers[i].name, name) == 0)
+			return (uint8_t)(i + 1);
+	uint32_t mine = atomic_fetch_add(&header_count, 1);
+	if (mine >= HEADERS_MAX)
+		return 0; /* a configuration reloaded with ever other names */
+	text_copy(headers[mine].name, sizeof headers[mine].name, name);
+	atomic_store(&headers[mine].is_ready, 1);
+	return (uint8_t)(mine + 1);
+}
+
+static struct guard_limits limits_of(const struct policy *p)
+{
+	return (struct guard_limits){
+		.connect_ns = p->connect_timeout_ns,
+		.answer_ns = p->answer_timeout_ns,
+		.stall_ns = p->stall_timeout_ns,
+		.deadline_ns = p->deadline_ns,
+		.abandon_ns = p->abandon_after_ns,
+		.trip_mask = p->trip_mask,
+		.protocol = p->protocol,
+		.header = header_number(p->deadline_header),
+	};
+}
+
 /* The long way: match the policy, find or make the circuit. */
 static bool look_up(
 	const struct config *c, const struct addr *a, const struct name_ref *ref, int64_t now_ns, struct guard *g)
@@ -113,7 +157,7 @@ static bool look_up(
 		return false;
 	g->rules = p->rules;
 	g->rules.recovery_max_ms = policy_recovery_max_ms(p, a);
-	g->connect_timeout_ns = p->connect_timeout_ns;
+	g->limits = limits_of(p);
 	g->reject_errno = p->reject_errno;
 	g->has_circuit = false;
 	/* With a circuit an address, each address is a call of its own. */
@@ -123,7 +167,9 @@ static bool look_up(
 		g->has_circuit = at >= 0;
 		g->destination = at >= 0 ? (uint32_t)at : 0;
 	}
-	return g->has_circuit || g->connect_timeout_ns > 0;
+	const struct guard_limits *l = &g->limits;
+	return g->has_circuit || l->connect_ns || l->answer_ns || l->stall_ns || l->deadline_ns || l->header ||
+	       ambient_ns();
 }
 
 /* Not in the cache: asks the policy and the registry. */

@@ -9,6 +9,18 @@
 #include "base/addr.h"
 #include "core/breaker.h"
 #include "core/region.h"
+#include "policy/config.h"
+
+/* What a call is bounded by, from the policy; 0: off. */
+struct guard_limits {
+	int64_t connect_ns;
+	int64_t answer_ns, stall_ns;
+	int64_t deadline_ns;
+	int64_t abandon_ns;
+	uint32_t trip_mask; /* bit 1 << enum failure_kind */
+	enum policy_protocol protocol;
+	uint8_t header; /* deadline_header: guard_header_name(), 0: none */
+};
 
 struct guard {
 	struct region *region;
@@ -19,12 +31,14 @@ struct guard {
 	uint32_t bit;	      /* this address, as a mask of one bit among the name's */
 	uint32_t all;	      /* mask of the name's current addresses */
 	struct breaker_rules rules;
-	int64_t connect_timeout_ns; /* 0: off */
+	struct guard_limits limits;
 	int reject_errno;
 };
 
 /* False: not guarded at all (no policy, no region, bypassed). */
 bool guard_find(const struct addr *a, int64_t now_ns, struct guard *g);
+/* The field name that limits.header stands for. */
+const char *guard_header_name(uint8_t header);
 void guard_forked(void);
 
 #endif

@@ -18,6 +18,7 @@
 #include "base/sys.h"
 #include "core/events.h"
 #include "core/member.h"
+#include "engine/ambient.h"
 #include "policy/policy.h"
 
 #define REGIONS_MAX 8
@@ -213,6 +214,7 @@ void guest_init(int argc, char **argv)
 	identity_runtime_dir(me.runtime_dir, sizeof me.runtime_dir, uid, kept_env);
 	guest_on = true;
 	load_config();
+	ambient_init();
 }
 
 void guest_restrict(bool is_so)

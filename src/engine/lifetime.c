@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "engine/call.h"
 #include "engine/deadline.h"
+#include "engine/flow.h"
 #include "engine/guest.h"
 #include "engine/outcome.h"
 #include "engine/process.h"
@@ -58,7 +59,10 @@ void lifetime_closing(int fd)
 		bool has_twin = atomic_load(&s->traits) & TRAIT_TWIN;
 		if (!has_twin || !hand_over(s, word, fd))
 			outcome_hung_up(s, word, fd, SLOT_FREE, clock_now_ns());
+		word = slot_word(s); /* it may have been connected all the while */
 	}
+	if (slot_state_of(word) != SLOT_CONNECTING)
+		flow_closing(s, word, fd, clock_now_ns());
 	uncount(s);
 	slot_begin(fd, false, 0);
 	deadline_let_pass(fd);
@@ -76,6 +80,8 @@ void lifetime_cancelled(int fd)
 	int saved = errno;
 	int64_t begun = atomic_load(&s->begun_ns), now = clock_now_ns();
 	uint32_t call;
+	if (slot_state_of(word) != SLOT_CONNECTING)
+		flow_closing(s, word, -1, now);
 	outcome_finish_socket(s, word, SLOT_SOCKET, &call);
 	if (call != CALL_NONE)
 		call_attempt_abandoned(call, begun, now);
@@ -90,7 +96,7 @@ void lifetime_dupped(int from, int to)
 	if (!a || !b || a == b)
 		return;
 	uint64_t word = slot_word(a);
-	if (slot_state_of(word) == SLOT_FREE || slot_state_of(word) == SLOT_CONNECTED)
+	if (slot_state_of(word) == SLOT_FREE || slot_state_of(word) == SLOT_STARTING)
 		return;
 	slot_begin(to, true, atomic_load(&a->traits) & ~(uint32_t)TRAIT_COUNTED);
 	atomic_store(&b->send_timeout_us, atomic_load(&a->send_timeout_us));
@@ -98,6 +104,12 @@ void lifetime_dupped(int from, int to)
 	atomic_store(&b->deadline_ns, atomic_load(&a->deadline_ns));
 	if (slot_state_of(word) == SLOT_SOCKET)
 		return;
+	if (slot_state_of(word) == SLOT_FLOWING || slot_state_of(word) == SLOT_CONNECTED) {
+		uint64_t its = slot_word(b);
+		if (slot_change(b, its, SLOT_CONNECTED, false))
+			flow_share(a, word, b, (its & ~0xffULL) | SLOT_CONNECTED);
+		return;
+	}
 	if (!atomic_load(&a->cookie))
 		atomic_store(&a->cookie, slot_read_cookie(from));
 	atomic_store(&b->cookie, atomic_load(&a->cookie));
@@ -107,7 +119,7 @@ void lifetime_dupped(int from, int to)
 	}
 	slot_change(b, slot_word(b), slot_state_of(word), false);
 	if (slot_state_of(word) == SLOT_CONNECTING && atomic_load(&b->deadline_ns))
-		service_bound(to);
+		service_bound(to, atomic_load(&b->deadline_ns));
 }
 
 void lifetime_exiting(void)
@@ -118,6 +130,9 @@ void lifetime_exiting(void)
 		uint64_t word = slot_word(s);
 		if (slot_state_of(word) == SLOT_CONNECTING && slot_peek_call(s, word) != CALL_NONE)
 			outcome_hung_up(s, word, fd, SLOT_FREE, now);
+		word = slot_word(s);
+		if (slot_state_of(word) == SLOT_FLOWING || slot_state_of(word) == SLOT_CONNECTED)
+			flow_closing(s, word, fd, now);
 	}
 	call_declare(true, now);
 }
@@ -126,13 +141,16 @@ void lifetime_forked(void)
 {
 	for (int fd = 0; fd <= slot_highest(); fd++) {
 		struct slot *s = slot_at(fd);
-		atomic_store(&s->call, 0);
+		if (slot_state_of(slot_word(s)) == SLOT_CONNECTING)
+			atomic_store(&s->call, 0);
+		else
+			flow_forked(s);
 		/* Another thread of the parent's stood in the middle of a connect. */
 		if (slot_state_of(slot_word(s)) == SLOT_STARTING)
 			slot_change(s, slot_word(s), SLOT_SOCKET, false);
 		atomic_fetch_and(&s->traits, ~(uint32_t)TRAIT_COUNTED);
 		if (slot_state_of(slot_word(s)) == SLOT_CONNECTING && atomic_load(&s->cookie) &&
 			atomic_load(&s->deadline_ns))
-			deadline_arm(fd);
+			deadline_arm(fd, atomic_load(&s->deadline_ns));
 	}
 }

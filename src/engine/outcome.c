@@ -7,8 +7,10 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
+#include "engine/ambient.h"
 #include "engine/blocking.h"
 #include "engine/call.h"
+#include "engine/flow.h"
 #include "engine/guest.h"
 #include "engine/service.h"
 
@@ -69,7 +71,7 @@ static uint32_t finish_socket(struct slot *s, uint64_t word, enum slot_state to)
 	return call;
 }
 
-void outcome_succeeded(struct slot *s, uint64_t word, int64_t now_ns)
+void outcome_succeeded(struct slot *s, uint64_t word, int fd, int64_t now_ns)
 {
 	uint32_t call = finish_socket(s, word, SLOT_CONNECTED);
 	if (call == CALL_NONE)
@@ -80,7 +82,7 @@ void outcome_succeeded(struct slot *s, uint64_t word, int64_t now_ns)
 		atomic_fetch_or(&s->traits, TRAIT_COUNTED);
 		atomic_fetch_add_explicit(&r->members[me].connections, 1, memory_order_relaxed);
 	}
-	call_attempt_succeeded(call, now_ns);
+	flow_open(s, (word & ~0xffULL) | SLOT_CONNECTED, fd, call, now_ns);
 }
 
 bool outcome_is_pending(struct slot *s, int fd)
@@ -90,7 +92,7 @@ bool outcome_is_pending(struct slot *s, int fd)
 		return false;
 	if (!outcome_is_connected(fd))
 		return true;
-	outcome_succeeded(s, word, clock_now_ns());
+	outcome_succeeded(s, word, fd, clock_now_ns());
 	return false;
 }
 
@@ -153,7 +155,7 @@ void outcome_hung_up(struct slot *s, uint64_t word, int fd, enum slot_state to, 
 {
 	int state = outcome_tcp_state(fd);
 	if (is_connected(state)) {
-		outcome_succeeded(s, word, now_ns);
+		outcome_succeeded(s, word, fd, now_ns);
 		return;
 	}
 	int err = 0;
@@ -182,7 +184,7 @@ void outcome_leave_pending(struct slot *s, uint64_t word, int fd)
 	if (!cookie || slot_word(s) != word)
 		return;
 	atomic_store(&s->cookie, cookie);
-	service_bound(fd);
+	service_bound(fd, atomic_load(&s->deadline_ns));
 }
 
 void outcome_keep(struct slot *s, int fd)
@@ -211,23 +213,21 @@ static void begin_early_limit(struct slot *s, uint64_t word, int fd)
 	outcome_leave_pending(s, word, fd);
 }
 
-bool outcome_io_begin(struct slot *s, int fd)
-{
-	if (slot_state_of(slot_word(s)) != SLOT_EXPIRED) {
-		outcome_keep(s, fd);
-		return true;
-	}
-	if (!slot_is_same(s, fd))
-		return true;
-	errno = ETIMEDOUT;
-	return false;
-}
-
 /* Others wait for its outcome: it is worth a system call. */
 static bool is_probe(struct slot *s, uint64_t word)
 {
 	uint32_t call = slot_state_of(word) == SLOT_CONNECTING ? slot_peek_call(s, word) : CALL_NONE;
 	return call != CALL_NONE && call_is_probe(call);
+}
+
+/* Its call is bounded beyond the connect: the limits of what follows begin here, whoever moves the octets. */
+static bool has_call_limits(struct slot *s, uint64_t word)
+{
+	uint32_t call = slot_state_of(word) == SLOT_CONNECTING ? slot_peek_call(s, word) : CALL_NONE;
+	if (call == CALL_NONE)
+		return false;
+	const struct guard_limits *l = &call_guard(call)->limits;
+	return l->answer_ns || l->stall_ns || l->deadline_ns || ambient_ns();
 }
 
 static void learn_from_io(struct slot *s, uint64_t word, int fd, ssize_t result, int err, enum io_direction direction)
@@ -238,7 +238,7 @@ static void learn_from_io(struct slot *s, uint64_t word, int fd, ssize_t result,
 		if (is_probe(s, word) && atomic_load(&s->cookie) && !slot_is_same(s, fd))
 			outcome_forget(s, word, clock_now_ns());
 		else if (!is_early || direction == IO_IN || outcome_is_connected(fd))
-			outcome_succeeded(s, word, clock_now_ns());
+			outcome_succeeded(s, word, fd, clock_now_ns());
 		else
 			begin_early_limit(s, word, fd);
 		return;
@@ -270,13 +270,8 @@ ssize_t outcome_io_end(struct slot *s, int fd, ssize_t result, enum io_direction
 	if (result < 0 && slot_state_of(word) == SLOT_CONNECTING && outcome_was_ended_elsewhere(s, err, clock_now_ns()))
 		outcome_expired_elsewhere(s, word, clock_now_ns());
 	word = slot_word(s);
-	if (slot_state_of(word) == SLOT_CONNECTING) {
+	if (slot_state_of(word) == SLOT_CONNECTING)
 		learn_from_io(s, word, fd, result, err, direction);
-	} else if (slot_state_of(word) == SLOT_EXPIRED && result <= 0 && slot_is_same(s, fd)) {
-		/* The timer ended it while we waited. */
-		result = -1;
-		err = ETIMEDOUT;
-	}
 	errno = err;
 	return result;
 }
@@ -303,9 +298,9 @@ int outcome_so_error(struct slot *s, int fd, int err)
 		outcome_failed(s, word, err, NULL, 0, now);
 		return err;
 	}
-	/* No error may mean "not yet". The first input or output will tell; a probe holds others up, so it is worth a
-	 * system call now. */
-	if (is_probe(s, word) && outcome_is_connected(fd))
-		outcome_succeeded(s, word, now);
+	/* No error may mean "not yet". The first input or output will tell; a probe holds others up, and further limits
+	 * begin now: that is worth a system call. */
+	if ((is_probe(s, word) || has_call_limits(s, word)) && outcome_is_connected(fd))
+		outcome_succeeded(s, word, fd, now);
 	return 0;
 }

@@ -10,16 +10,15 @@
 
 #include "engine/slot.h"
 
-/* Input and output on a watched slot (slot_watched). begin: false when the socket was ended by us: errno is ETIMEDOUT.
- * end: learns from the result; returns what the app is to see, errno as it is to see it. */
+/* Input or output while the connect was under way has ended with this result, and errno: learns from it. Returns what
+ * the app is to see, errno as it is to see it; a later state of the slot is the caller's to look at (io.h). */
 enum io_direction { IO_IN, IO_OUT };
-bool outcome_io_begin(struct slot *s, int fd);
 ssize_t outcome_io_end(struct slot *s, int fd, ssize_t result, enum io_direction direction);
 /* SO_ERROR was read as `err` (0: none) from a watched slot; returns what the app is to see. */
 int outcome_so_error(struct slot *s, int fd, int err);
 
 /* The outcome of the connect in `word`'s life of the slot; nothing when another thread was faster. */
-void outcome_succeeded(struct slot *s, uint64_t word, int64_t now_ns);
+void outcome_succeeded(struct slot *s, uint64_t word, int fd, int64_t now_ns);
 /* err: positive. to: where it went, null when that is no longer known (the network said it later). */
 void outcome_failed(struct slot *s, uint64_t word, int err, const struct sockaddr *to, socklen_t len, int64_t now_ns);
 /* The app lets go of it: what the kernel knows of it decides. */

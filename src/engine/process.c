@@ -30,12 +30,14 @@ extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
 _Atomic uint32_t *process_alive;
+_Atomic uint32_t process_fork_count;
 static void (*leave_control)(void);
 
 static void reset_in_child(void)
 {
 	if (process_alive)
 		atomic_store(process_alive, 1);
+	atomic_fetch_add(&process_fork_count, 1);
 	ownfd_drop_all();
 	guest_forked();
 	call_forked();
@@ -54,6 +56,7 @@ static void before_fork(void)
 
 static void in_parent(void)
 {
+	atomic_fetch_add(&process_fork_count, 1);
 	if (guest_is_on())
 		service_resume();
 }

@@ -16,6 +16,12 @@ static inline void process_check(void)
 	if (__builtin_expect(process_alive && atomic_load_explicit(process_alive, memory_order_relaxed) == 0, 0))
 		process_is_child();
 }
+/* How often this process has forked, and its ancestors before it: a socket that is older may be shared (E4). */
+extern _Atomic uint32_t process_fork_count;
+static inline uint32_t process_forks(void)
+{
+	return atomic_load_explicit(&process_fork_count, memory_order_relaxed);
+}
 /* exec begins: verdicts that wait are declared, membership and the socket given back. If exec fails the app goes on:
  * the next call joins again. */
 void process_execs(void);

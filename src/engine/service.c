@@ -18,6 +18,7 @@
 #include "base/ownfd.h"
 #include "base/sys.h"
 #include "core/identity.h"
+#include "engine/ambient.h"
 #include "engine/deadline.h"
 #include "engine/guest.h"
 #include "policy/policy.h"
@@ -199,9 +200,9 @@ void service_keep_timer(void)
 		start(&timer);
 }
 
-void service_bound(int fd)
+void service_bound(int fd, int64_t at_ns)
 {
-	if (deadline_arm(fd))
+	if (deadline_arm(fd, at_ns))
 		wake_timer();
 	else
 		service_keep_timer();
@@ -307,5 +308,6 @@ void service_forked(void)
 void service_becomes_daemon(void)
 {
 	atomic_store(&is_daemon, true);
+	ambient_drop();
 	service_keep_timer();
 }

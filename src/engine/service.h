@@ -18,8 +18,8 @@ struct service_control {
 };
 void service_set_control(const struct service_control *control);
 
-/* Arms a pending connect (deadline_arm), with a timer there to serve it. */
-void service_bound(int fd);
+/* Arms a descriptor (deadline_arm), with a timer there to serve it. */
+void service_bound(int fd, int64_t at_ns);
 /* On a hook of a pending connect: its timer must be of this process. A fork's child starts it only here, or when it
  * becomes a daemon: most children exec at once. */
 void service_keep_timer(void);

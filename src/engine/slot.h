@@ -1,14 +1,14 @@
 /* The descriptor table: a flat array of slots indexed by descriptor, in a lazily backed mapping. An untracked
  * descriptor costs a load and a branch.
  *
- *            socket()            connect()                  outcome learnt
- *   FREE ---------------> SOCKET ----------> CONNECTING ----------------------> CONNECTED
+ *            socket()            connect()                  outcome learnt         there is more to learn
+ *   FREE ---------------> SOCKET ----------> CONNECTING ----------------------> CONNECTED <-----> FLOWING (flow.h)
  *    |                      |     (STARTING      |  |                               |
  *    |                      |      on the way)   |  |                               |
  *    ^                      ^                    |  |                               |
  *    |                      +---- it failed -----+  +-- the timer: limit passed --> EXPIRED (answers ETIMEDOUT until
  * close)
- *    +--- close, dup2 onto it, reuse ------------------------------------------------+
+ *    +--- close, dup2 onto it, reuse ------------------------------------------------+   (FLOWING too)
  *
  * The state changes by compare-and-swap, together with a generation that moves with each new life of the number.
  * STARTING is owned by the thread that won it: it alone writes the fields of the new life. Whoever wins the change out
@@ -23,7 +23,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum slot_state { SLOT_FREE, SLOT_SOCKET, SLOT_STARTING, SLOT_CONNECTING, SLOT_CONNECTED, SLOT_EXPIRED };
+/* From CONNECTING on, input and output mean something to us. */
+enum slot_state { SLOT_FREE, SLOT_SOCKET, SLOT_STARTING, SLOT_CONNECTED, SLOT_CONNECTING, SLOT_FLOWING, SLOT_EXPIRED };
 
 /* What is known of the socket, in slot.traits. */
 enum slot_trait {
@@ -43,11 +44,10 @@ struct slot {
 	_Atomic int64_t deadline_ns;	 /* connect's limit; 0: none. Written before the slot is armed */
 	_Atomic int64_t begun_ns;	 /* when its connect began */
 	_Atomic int64_t send_timeout_us; /* the app's own SO_SNDTIMEO, 0: none */
-	_Atomic uint64_t call;		 /* generation (high 32) | index + 1 of its call; 0: none. slot_take_call */
+	_Atomic uint64_t
+		call; /* generation (high 32) | index + 1 of its call, then of its flow; 0: none. slot_take_call */
 	_Atomic uint32_t traits;
-	_Atomic uint32_t next_armed; /* deadline.c's list: index + 1 */
-	_Atomic uint32_t is_listed;  /* in that list */
-	uint32_t unused;
+	uint32_t unused[3];
 };
 _Static_assert(sizeof(struct slot) == 64, "a slot is a cache line");
 
@@ -73,14 +73,15 @@ static inline struct slot *slot_at(int fd)
 	return (uint32_t)fd < __atomic_load_n(&slot_count, __ATOMIC_ACQUIRE) ? &slot_table[fd] : (struct slot *)0;
 }
 
-/* The slot when an I/O hook has something to do with it: a connect whose outcome is not known, or an expired one. */
+/* The slot when an I/O hook has something to do with it: a connect whose outcome is not known, a flow, or an expired
+ * one. */
 static inline struct slot *slot_watched(int fd)
 {
 	struct slot *s = slot_at(fd);
 	if (__builtin_expect(!s, 0))
 		return s;
 	uint64_t state = atomic_load_explicit(&s->word, memory_order_relaxed) & 0xff;
-	return state == SLOT_CONNECTING || state == SLOT_EXPIRED ? s : (struct slot *)0;
+	return state >= SLOT_CONNECTING ? s : (struct slot *)0;
 }
 
 /* Makes the table, once; false when there is no memory for one. Sized by the hard limit of descriptors, our own ceiling
@@ -92,12 +93,18 @@ static inline bool slot_table_make(void)
 }
 /* Changes the state when the word is still `seen`; generation: +1 when is_new_life. */
 bool slot_change(struct slot *s, uint64_t seen, enum slot_state to, bool is_new_life);
-/* The call of the slot's life in `word`. put: by the owner of STARTING, or for a twin. take: once, by whoever gives the
- * verdict; SLOT_NO_CALL when there is none, or it belongs to another life. */
+/* The call of the slot's life in `word`, or once it is connected the number of its flow. put: by the owner of STARTING,
+ * or for a twin. take: once, by whoever gives the verdict; SLOT_NO_CALL when there is none, or it belongs to another
+ * life. */
 #define SLOT_NO_CALL UINT32_MAX
-static inline void slot_put_call(struct slot *s, uint64_t word, uint32_t call)
+static inline bool slot_put_call(struct slot *s, uint64_t word, uint32_t call)
 {
-	atomic_store(&s->call, (word & ~0xffffffffULL) | (call + 1));
+	uint64_t seen = atomic_load_explicit(&s->call, memory_order_relaxed);
+	do {
+		if ((int32_t)((uint32_t)(seen >> 32) - (uint32_t)(word >> 32)) > 0)
+			return false; /* of a later life */
+	} while (!atomic_compare_exchange_weak(&s->call, &seen, (word & ~0xffffffffULL) | (call + 1)));
+	return true;
 }
 static inline uint32_t slot_peek_call(struct slot *s, uint64_t word)
 {

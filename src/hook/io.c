@@ -5,10 +5,11 @@
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 
+#include "base/addr.h"
 #include "base/real.h"
 #include "engine/connect.h"
 #include "engine/guest.h"
-#include "engine/outcome.h"
+#include "engine/io.h"
 #include "hook/export.h"
 
 /* The slot when this descriptor's input or output means something to us. */
@@ -18,19 +19,60 @@ static inline struct slot *watched(int fd)
 	return __builtin_expect(s != NULL, 0) && guest_is_on() ? s : NULL;
 }
 
+/* ---- where the octets are ---- */
+
+static struct octets in_buffer(struct iovec *one, const void *buf, size_t n)
+{
+	*one = (struct iovec){(void *)(uintptr_t)buf, n};
+	return (struct octets){.iov = one, .count = 1, .limit = n};
+}
+
+/* A vector is read where the app's own call would have the kernel read it; what it cannot have mapped is the kernel's
+ * to refuse. */
+static struct octets in_vector(const struct iovec *iov, size_t count)
+{
+	struct octets o = {.iov = iov, .count = (int)count};
+	if (count > 1024 || (count && !addr_may_be_mapped(iov)))
+		return (struct octets){.is_blind = true, .limit = 1};
+	for (size_t i = 0; i < count; i++) {
+		if (iov[i].iov_len && !addr_may_be_mapped(iov[i].iov_base))
+			return (struct octets){.is_blind = true, .limit = 1};
+		o.limit += iov[i].iov_len;
+	}
+	return o;
+}
+
+static struct octets in_message(const struct msghdr *msg)
+{
+	return addr_may_be_mapped(msg) ? in_vector(msg->msg_iov, msg->msg_iovlen)
+				       : (struct octets){.is_blind = true, .limit = 1};
+}
+
+static struct octets unseen(size_t n)
+{
+	return (struct octets){.limit = n, .is_blind = true};
+}
+
+/* ---- receiving ---- */
+
 /* A hook is a load, a branch and a jump to the real function. What follows when the slot is watched is a function of
  * its own: in one body with it the compiler would save and restore registers on the everyday road (14 instructions
- * more). is_ours: looked at only then. */
+ * more). where the octets are, flags, is_ours: looked at only then. */
 #define COLD static __attribute__((noinline, cold))
-#define TAKE_IO(type, name, params, args, direction, is_ours)                                                          \
+#define TAKE_RECEIVE(type, name, params, args, where, flags, is_ours)                                                  \
 	COLD type name##_watched params                                                                                \
 	{                                                                                                              \
 		struct slot *s = (is_ours) ? watched(fd) : NULL;                                                       \
+		struct iovec one;                                                                                      \
+		struct io io;                                                                                          \
+		(void)one;                                                                                             \
 		if (!s)                                                                                                \
 			return real.name args;                                                                         \
-		if (!outcome_io_begin(s, fd))                                                                          \
+		if (!io_receive_begin(&io, s, fd))                                                                     \
 			return -1;                                                                                     \
-		return (type)outcome_io_end(s, fd, real.name args, direction);                                         \
+		ssize_t got = real.name args;                                                                          \
+		struct octets o = where;                                                                               \
+		return (type)io_receive_end(&io, &o, got, flags);                                                      \
 	}                                                                                                              \
 	EXPORT type name params                                                                                        \
 	{                                                                                                              \
@@ -44,60 +86,132 @@ static inline bool is_data(int flags)
 	return (flags & (MSG_ERRQUEUE | MSG_OOB)) == 0;
 }
 
-TAKE_IO(ssize_t, recv, (int fd, void *buf, size_t n, int flags), (fd, buf, n, flags), IO_IN, is_data(flags));
+/* MSG_TRUNC throws the octets away. */
+static struct octets received_in(struct iovec *one, const void *buf, size_t n, int flags)
+{
+	return flags & MSG_TRUNC ? unseen(n) : in_buffer(one, buf, n);
+}
 
-TAKE_IO(ssize_t, recvfrom,
+TAKE_RECEIVE(ssize_t, recv, (int fd, void *buf, size_t n, int flags), (fd, buf, n, flags),
+	received_in(&one, buf, n, flags), flags, is_data(flags));
+
+TAKE_RECEIVE(ssize_t, recvfrom,
 	(int fd, void *restrict buf, size_t n, int flags, struct sockaddr *restrict from, socklen_t *restrict len),
-	(fd, buf, n, flags, from, len), IO_IN, is_data(flags));
+	(fd, buf, n, flags, from, len), received_in(&one, buf, n, flags), flags, is_data(flags));
 
-TAKE_IO(ssize_t, recvmsg, (int fd, struct msghdr *msg, int flags), (fd, msg, flags), IO_IN, is_data(flags));
+TAKE_RECEIVE(ssize_t, recvmsg, (int fd, struct msghdr *msg, int flags), (fd, msg, flags),
+	flags &MSG_TRUNC ? unseen(1) : in_message(msg), flags, is_data(flags));
 
-TAKE_IO(int, recvmmsg, (int fd, struct mmsghdr *msgs, unsigned n, int flags, struct timespec *timeout),
-	(fd, msgs, n, flags, timeout), IO_IN, is_data(flags));
-
-TAKE_IO(ssize_t, read, (int fd, void *buf, size_t n), (fd, buf, n), IO_IN, true);
+TAKE_RECEIVE(ssize_t, read, (int fd, void *buf, size_t n), (fd, buf, n), in_buffer(&one, buf, n), 0, true);
 ALIAS(read, __read);
 
-TAKE_IO(ssize_t, readv, (int fd, const struct iovec *iov, int n), (fd, iov, n), IO_IN, true);
+TAKE_RECEIVE(
+	ssize_t, readv, (int fd, const struct iovec *iov, int n), (fd, iov, n), in_vector(iov, (size_t)n), 0, true);
+
+/* Several messages of a stream: counted, not read. */
+TAKE_RECEIVE(int, recvmmsg, (int fd, struct mmsghdr *msgs, unsigned n, int flags, struct timespec *timeout),
+	(fd, msgs, n, flags, timeout), unseen(n), flags, is_data(flags));
 
 /* The fortified forms check the buffer's size in libc and go on to the plain system call. */
 ssize_t __read_chk(int fd, void *buf, size_t n, size_t size);
 ssize_t __recv_chk(int fd, void *buf, size_t n, size_t size, int flags);
 ssize_t __recvfrom_chk(int fd, void *buf, size_t n, size_t size, int flags, struct sockaddr *from, socklen_t *len);
 
-TAKE_IO(ssize_t, __read_chk, (int fd, void *buf, size_t n, size_t size), (fd, buf, n, size), IO_IN, true);
+TAKE_RECEIVE(ssize_t, __read_chk, (int fd, void *buf, size_t n, size_t size), (fd, buf, n, size),
+	in_buffer(&one, buf, n), 0, true);
 
-TAKE_IO(ssize_t, __recv_chk, (int fd, void *buf, size_t n, size_t size, int flags), (fd, buf, n, size, flags), IO_IN,
-	is_data(flags));
+TAKE_RECEIVE(ssize_t, __recv_chk, (int fd, void *buf, size_t n, size_t size, int flags), (fd, buf, n, size, flags),
+	received_in(&one, buf, n, flags), flags, is_data(flags));
 
-TAKE_IO(ssize_t, __recvfrom_chk,
+TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 	(int fd, void *buf, size_t n, size_t size, int flags, struct sockaddr *from, socklen_t *len),
-	(fd, buf, n, size, flags, from, len), IO_IN, is_data(flags));
+	(fd, buf, n, size, flags, from, len), received_in(&one, buf, n, flags), flags, is_data(flags));
 
-TAKE_IO(ssize_t, send, (int fd, const void *buf, size_t n, int flags), (fd, buf, n, flags), IO_OUT, true);
+/* ---- sending ---- */
+
+/* As TAKE_RECEIVE. call: what is made of it, with the flags that `quiet` gives a send of no flags or of these. */
+#define SENDING(name, where, call, otherwise)                                                                          \
+	struct slot *s = watched(fd);                                                                                  \
+	struct iovec one;                                                                                              \
+	struct io io;                                                                                                  \
+	(void)one;                                                                                                     \
+	if (!s)                                                                                                        \
+		return otherwise;                                                                                      \
+	struct octets o = where;                                                                                       \
+	if (!io_send_begin(&io, s, fd, &o))                                                                            \
+		return -1;                                                                                             \
+	return io_send_end(&io, &o, call)
+
+#define TAKE_SEND(type, name, params, args, where, call)                                                               \
+	COLD type name##_watched params                                                                                \
+	{                                                                                                              \
+		SENDING(name, where, call, real.name args);                                                            \
+	}                                                                                                              \
+	EXPORT type name params                                                                                        \
+	{                                                                                                              \
+		return __builtin_expect(slot_watched(fd) != NULL, 0) ? name##_watched args : real.name args;           \
+	}                                                                                                              \
+	_Static_assert(1, "a semicolon follows")
+
+static struct octets sent_from(struct iovec *one, const void *buf, size_t n)
+{
+	return n && !addr_may_be_mapped(buf) ? unseen(1) : in_buffer(one, buf, n);
+}
+
+/* write and writev raise SIGPIPE where a send need not: where we may end the socket it goes as one (C11). */
+static ssize_t write_quietly(struct io *io, const void *buf, size_t n)
+{
+	int flags = io_send_flags(io, 0);
+	if (!flags)
+		return real.write(io->fd, buf, n);
+	ssize_t r = real.send(io->fd, buf, n, flags);
+	return r < 0 && errno == ENOTSOCK ? real.write(io->fd, buf, n) : r;
+}
+
+static ssize_t writev_quietly(struct io *io, const struct iovec *iov, int n)
+{
+	int flags = n > 0 && n <= 1024 ? io_send_flags(io, 0) : 0;
+	if (!flags)
+		return real.writev(io->fd, iov, n);
+	struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n};
+	ssize_t r = real.sendmsg(io->fd, &msg, flags);
+	return r < 0 && errno == ENOTSOCK ? real.writev(io->fd, iov, n) : r;
+}
+
+TAKE_SEND(ssize_t, send, (int fd, const void *buf, size_t n, int flags), (fd, buf, n, flags), sent_from(&one, buf, n),
+	real.send(fd, buf, n, io_send_flags(&io, flags)));
 ALIAS(send, __send);
 
-TAKE_IO(ssize_t, write, (int fd, const void *buf, size_t n), (fd, buf, n), IO_OUT, true);
+TAKE_SEND(ssize_t, write, (int fd, const void *buf, size_t n), (fd, buf, n), sent_from(&one, buf, n),
+	write_quietly(&io, buf, n));
 ALIAS(write, __write);
 
-TAKE_IO(ssize_t, writev, (int fd, const struct iovec *iov, int n), (fd, iov, n), IO_OUT, true);
+TAKE_SEND(ssize_t, writev, (int fd, const struct iovec *iov, int n), (fd, iov, n), in_vector(iov, (size_t)n),
+	writev_quietly(&io, iov, n));
 
-TAKE_IO(ssize_t, sendfile, (int fd, int in, off_t *at, size_t n), (fd, in, at, n), IO_OUT, true);
+TAKE_SEND(ssize_t, sendfile, (int fd, int in, off_t *at, size_t n), (fd, in, at, n), unseen(n),
+	real.sendfile(fd, in, at, n));
 
-TAKE_IO(ssize_t, sendfile64, (int fd, int in, off64_t *at, size_t n), (fd, in, at, n), IO_OUT, true);
+TAKE_SEND(ssize_t, sendfile64, (int fd, int in, off64_t *at, size_t n), (fd, in, at, n), unseen(n),
+	real.sendfile64(fd, in, at, n));
 
 COLD ssize_t splice_watched(int in, off64_t *at_in, int out, off64_t *at_out, size_t n, unsigned flags)
 {
 	struct slot *from = watched(in), *to = watched(out);
-	if (!from && !to)
-		return real.splice(in, at_in, out, at_out, n, flags);
-	if ((from && !outcome_io_begin(from, in)) || (to && !outcome_io_begin(to, out)))
+	struct octets o = unseen(n);
+	struct io receive, send;
+	if (from && !io_receive_begin(&receive, from, in))
+		return -1;
+	if (to && !io_send_begin(&send, to, out, &o))
 		return -1;
 	ssize_t r = real.splice(in, at_in, out, at_out, n, flags);
-	/* An error may be of either end: only the one that can be told apart is believed. */
+	/* An error may be of either end: where both are ours it is the reading one's, and the other hears of it by its
+	 * next use. */
 	if (to)
-		return outcome_io_end(to, out, r, IO_OUT);
-	return outcome_io_end(from, in, r, IO_IN);
+		r = io_send_end(&send, &o, from && r < 0 ? 0 : r);
+	if (from)
+		r = io_receive_end(&receive, &o, r, 0);
+	return r;
 }
 
 EXPORT ssize_t splice(int in, off64_t *at_in, int out, off64_t *at_out, size_t n, unsigned flags)
@@ -128,12 +242,8 @@ COLD ssize_t sendto_watched(int fd, const void *buf, size_t n, int flags, const 
 		if (begun == CONNECT_TRACKED)
 			return connect_fastopen_end(fd, real.sendto(fd, buf, n, flags, to, len));
 	}
-	struct slot *s = watched(fd);
-	if (!s)
-		return real.sendto(fd, buf, n, flags, to, len);
-	if (!outcome_io_begin(s, fd))
-		return -1;
-	return outcome_io_end(s, fd, real.sendto(fd, buf, n, flags, to, len), IO_OUT);
+	SENDING(sendto, sent_from(&one, buf, n), real.sendto(fd, buf, n, io_send_flags(&io, flags), to, len),
+		real.sendto(fd, buf, n, flags, to, len));
 }
 
 EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len)
@@ -151,12 +261,8 @@ COLD ssize_t sendmsg_watched(int fd, const struct msghdr *msg, int flags)
 		if (begun == CONNECT_TRACKED)
 			return connect_fastopen_end(fd, real.sendmsg(fd, msg, flags));
 	}
-	struct slot *s = watched(fd);
-	if (!s)
-		return real.sendmsg(fd, msg, flags);
-	if (!outcome_io_begin(s, fd))
-		return -1;
-	return outcome_io_end(s, fd, real.sendmsg(fd, msg, flags), IO_OUT);
+	SENDING(sendmsg, in_message(msg), real.sendmsg(fd, msg, io_send_flags(&io, flags)),
+		real.sendmsg(fd, msg, flags));
 }
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
@@ -175,11 +281,13 @@ COLD int sendmmsg_watched(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 			return (int)connect_fastopen_end(fd, real.sendmmsg(fd, msgs, n, flags));
 	}
 	struct slot *s = watched(fd);
+	struct octets o = unseen(n);
+	struct io io;
 	if (!s)
 		return real.sendmmsg(fd, msgs, n, flags);
-	if (!outcome_io_begin(s, fd))
+	if (!io_send_begin(&io, s, fd, &o))
 		return -1;
-	return (int)outcome_io_end(s, fd, real.sendmmsg(fd, msgs, n, flags), IO_OUT);
+	return (int)io_send_end(&io, &o, real.sendmmsg(fd, msgs, n, io_send_flags(&io, flags)));
 }
 
 EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)

@@ -6,6 +6,8 @@
 
 #include "base/clock.h"
 #include "base/real.h"
+#include "engine/ambient.h"
+#include "engine/call.h"
 #include "engine/guest.h"
 #include "hook/export.h"
 #include "policy/names.h"
@@ -33,10 +35,31 @@ static void learn_addrinfo(const char *node, const struct addrinfo *res)
 	errno = saved;
 }
 
+/* The time, 0 where the shim does nothing; -1: the ambient deadline has passed, nothing reaches the network (C4).
+ * Literals always pass. */
+static int64_t look_up_begins(const char *node)
+{
+	struct addr a;
+	if (!node || !guest_is_on() || addr_from_literal(&a, node))
+		return 0;
+	int64_t now = clock_now_ns();
+	return ambient_has_passed(now) ? -1 : now;
+}
+
+static void look_up_ended(int64_t began_ns)
+{
+	if (began_ns > 0)
+		call_note_look_up(began_ns, clock_now_ns());
+}
+
 EXPORT int getaddrinfo(const char *restrict node, const char *restrict service, const struct addrinfo *restrict hints,
 	struct addrinfo **restrict res)
 {
+	int64_t began = look_up_begins(node);
+	if (began < 0)
+		return EAI_FAIL;
 	int r = real.getaddrinfo(node, service, hints, res);
+	look_up_ended(began);
 	if (r == 0 && node && res && guest_is_on() && !guest_is_restricted() &&
 		!(hints && hints->ai_flags & (AI_PASSIVE | AI_NUMERICHOST)))
 		learn_addrinfo(node, *res);
@@ -66,14 +89,26 @@ static void learn_hostent(const char *name, const struct hostent *h)
 
 EXPORT struct hostent *gethostbyname(const char *name)
 {
+	int64_t began = look_up_begins(name);
+	if (began < 0) {
+		h_errno = NO_RECOVERY;
+		return NULL;
+	}
 	struct hostent *h = real.gethostbyname(name);
+	look_up_ended(began);
 	learn_hostent(name, h);
 	return h;
 }
 
 EXPORT struct hostent *gethostbyname2(const char *name, int family)
 {
+	int64_t began = look_up_begins(name);
+	if (began < 0) {
+		h_errno = NO_RECOVERY;
+		return NULL;
+	}
 	struct hostent *h = real.gethostbyname2(name, family);
+	look_up_ended(began);
 	learn_hostent(name, h);
 	return h;
 }
@@ -81,7 +116,14 @@ EXPORT struct hostent *gethostbyname2(const char *name, int family)
 EXPORT int gethostbyname_r(const char *restrict name, struct hostent *restrict ret, char *restrict buf, size_t n,
 	struct hostent **restrict result, int *restrict err)
 {
+	int64_t began = look_up_begins(name);
+	if (began < 0) {
+		*result = NULL;
+		*err = NO_RECOVERY;
+		return EAGAIN;
+	}
 	int r = real.gethostbyname_r(name, ret, buf, n, result, err);
+	look_up_ended(began);
 	if (r == 0)
 		learn_hostent(name, *result);
 	return r;
@@ -90,7 +132,14 @@ EXPORT int gethostbyname_r(const char *restrict name, struct hostent *restrict r
 EXPORT int gethostbyname2_r(const char *restrict name, int family, struct hostent *restrict ret, char *restrict buf,
 	size_t n, struct hostent **restrict result, int *restrict err)
 {
+	int64_t began = look_up_begins(name);
+	if (began < 0) {
+		*result = NULL;
+		*err = NO_RECOVERY;
+		return EAGAIN;
+	}
 	int r = real.gethostbyname2_r(name, family, ret, buf, n, result, err);
+	look_up_ended(began);
 	if (r == 0)
 		learn_hostent(name, *result);
 	return r;

@@ -28,6 +28,15 @@ static void epoll_await(int ep, int fd)
 	} while (!(e.events & (EPOLLOUT | EPOLLERR)));
 }
 
+/* A whole call: that it connected says little of a server. */
+static void exchange(int fd)
+{
+	char answer[64];
+
+	must(send(fd, "hello\n", 6, MSG_NOSIGNAL) == 6 && poll(&(struct pollfd){fd, POLLIN, 0}, 1, 5000) == 1);
+	must(recv(fd, answer, sizeof answer, 0) > 0);
+}
+
 int main(int argc, char **argv)
 {
 	must(argc == 4);
@@ -39,6 +48,7 @@ int main(int argc, char **argv)
 		ep = epoll_add(fd, EPOLLOUT | EPOLLIN | EPOLLRDHUP | EPOLLET);
 	if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0) {
 		printf("0 0\n");
+		exchange(fd);
 		return 0;
 	}
 	if (errno != EINPROGRESS) {
@@ -70,5 +80,7 @@ int main(int argc, char **argv)
 		result = send(fd, "x", 1, MSG_NOSIGNAL) == 1 ? 0 : errno;
 	}
 	printf("%s %d\n", errno_name(result), took);
+	if (result == 0)
+		exchange(fd);
 	return result != 0;
 }

@@ -323,8 +323,8 @@ int main(int argc, char **argv)
 			result = so_error(fd);
 		}
 		must(result == 0);
-		close(fd);
 		mark();
+		close(fd);
 	}
 	return 0;
 }

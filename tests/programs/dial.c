@@ -1,11 +1,12 @@
 /* Connects, and says of each attempt in a line "ERRNO MICROSECONDS" (0 for a connection). The caller counts.
  *
- * usage: dial [-n TIMES] [-i INTERVAL_MS] [-u] [-a] [-k SECONDS] [-b] HOST PORT
+ * usage: dial [-n TIMES] [-i INTERVAL_MS] [-u] [-a] [-k SECONDS] [-x] [-b] HOST PORT
  *   -n  so many times (1)
  *   -i  waits so long between them (0)
  *   -u  until one is connected, within the times
  *   -a  non-blocking: awaited with poll, read by SO_ERROR
  *   -k  keeps the last connection so long before it exits
+ *   -x  says "hello" on each connection and waits for its answer: a call, where a connection alone says little
  *   -b  waits for a byte (or the end) on stdin before the first
  * HOST: a literal, or a name, whose addresses are tried in turn. Exit code: 0 when the last attempt was connected,
  * else 1. */
@@ -47,19 +48,30 @@ static int attempt(const struct addrinfo *a, bool is_async, int *fd)
 	return error;
 }
 
+static int exchange(int fd)
+{
+	char answer[64];
+
+	if (send(fd, "hello\n", 6, MSG_NOSIGNAL) != 6 || poll(&(struct pollfd){fd, POLLIN, 0}, 1, 60000) != 1)
+		return errno;
+	ssize_t n = recv(fd, answer, sizeof answer, 0);
+	return n > 0 ? 0 : n == 0 ? ENODATA : errno;
+}
+
 int main(int argc, char **argv)
 {
 	int times = 1, interval = 0, keep = 0, option, error = 0, fd = -1;
-	bool until = false, is_async = false, waits = false;
+	bool until = false, is_async = false, exchanges = false, waits = false;
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
 
-	while ((option = getopt(argc, argv, "n:i:uak:b")) != -1) {
+	while ((option = getopt(argc, argv, "n:i:uak:xb")) != -1) {
 		switch (option) {
 		case 'n': times = atoi(optarg); break;
 		case 'i': interval = atoi(optarg); break;
 		case 'u': until = true; break;
 		case 'a': is_async = true; break;
 		case 'k': keep = atoi(optarg); break;
+		case 'x': exchanges = true; break;
 		case 'b': waits = true; break;
 		default: return 2;
 		}
@@ -92,6 +104,8 @@ int main(int argc, char **argv)
 				break;
 			close(fd);
 		}
+		if (error == 0 && exchanges)
+			error = exchange(fd);
 		printf("%s %lld\n", error ? strerrorname_np(error) : "0", now_us() - begin);
 		freeaddrinfo(list);
 		if (until && error == 0)

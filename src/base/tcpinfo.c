@@ -1,0 +1,35 @@
+/* See tcpinfo.h. linux/tcp.h has the fields that libc's header lacks, and cannot be included beside it. */
+#include "base/tcpinfo.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <sys/ioctl.h>
+
+#include "base/sys.h"
+
+bool tcpinfo_read(int fd, struct tcpinfo *info)
+{
+	struct tcp_info raw = {0};
+	socklen_t len = sizeof raw;
+	if (sys_getsockopt(fd, IPPROTO_TCP, TCP_INFO, &raw, &len) != 0)
+		return false;
+	*info = (struct tcpinfo){
+		.state = raw.tcpi_state,
+		.retransmits = raw.tcpi_retransmits,
+		.has_bytes = len >= offsetof(struct tcp_info, tcpi_bytes_sent) + sizeof raw.tcpi_bytes_sent,
+		.unacked = raw.tcpi_unacked,
+		.notsent = raw.tcpi_notsent_bytes,
+		.last_data_sent_ms = raw.tcpi_last_data_sent,
+		.last_data_recv_ms = raw.tcpi_last_data_recv,
+		.bytes_sent = raw.tcpi_bytes_sent,
+		.bytes_received = raw.tcpi_bytes_received,
+	};
+	return true;
+}
+
+uint32_t tcpinfo_unread(int fd)
+{
+	int n = 0;
+	return sys_ioctl(fd, FIONREAD, &n) == 0 && n > 0 ? (uint32_t)n : 0;
+}

@@ -1,0 +1,417 @@
+/* See exchange.h. */
+#include "engine/exchange.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/tcpinfo.h"
+#include "engine/guest.h"
+#include "engine/service.h"
+
+/* Between connect and the first octet so long: the connection was made ahead of need, and the call begins now. */
+#define AHEAD_NS NS_PER_S
+
+/* One feed of octets: what its events have to know. The clock is read once, and only when something begins or ends. */
+struct feed {
+	struct flow *f;
+	struct slot *s;
+	uint64_t word; /* the slot's */
+	int fd;
+	bool is_rejected;
+	bool is_over; /* nothing is learnt from it any more */
+	bool must_arm;
+	int64_t now_ns;
+};
+
+static int64_t now_of(struct feed *x)
+{
+	if (!x->now_ns)
+		x->now_ns = clock_now_ns();
+	return x->now_ns;
+}
+
+/* Calls cannot be told apart from here on: the one in progress has its verdict, if any, and its limits are off. */
+static void turn_opaque(struct feed *x, enum breaker_outcome outcome)
+{
+	struct flow *f = x->f;
+	atomic_store(&f->kind, FLOW_OPAQUE);
+	for (int i = 0; i < 100; i++) {
+		uint64_t word = flow_word(f);
+		if (flow_phase_of(word) == FLOW_OVER || flow_end_call(f, word, FLOW_OVER, outcome, 0, now_of(x)))
+			break;
+	}
+	x->is_over = true;
+}
+
+/* Ends the call in progress, whatever phase it is in. */
+static void end_call(struct feed *x, enum flow_phase to, enum breaker_outcome outcome, enum failure_kind kind)
+{
+	for (int i = 0; i < 100; i++) {
+		uint64_t word = flow_word(x->f);
+		enum flow_phase phase = flow_phase_of(word);
+		if (phase == FLOW_OVER || phase == FLOW_OWNED || (phase == FLOW_IDLE && to == FLOW_IDLE) ||
+			flow_end_call(x->f, word, to, outcome, kind, now_of(x)))
+			return;
+	}
+}
+
+/* The other side has ended it, or the network has, in the middle of a call. */
+static void broke_off(struct feed *x, enum failure_kind kind)
+{
+	uint64_t word = flow_word(x->f);
+	bool is_dropped = flow_phase_of(word) == FLOW_WAITING && flow_is_dropped_kept(x->f, now_of(x));
+	end_call(x, FLOW_OVER, is_dropped ? BREAKER_NEUTRAL : BREAKER_FAILURE, kind);
+	x->is_over = true;
+}
+
+/* The octets of a request begin. */
+static void begins(struct feed *x, bool must_admit)
+{
+	struct flow *f = x->f;
+	uint64_t word = flow_word(f);
+	x->must_arm = true;
+	switch (flow_phase_of(word)) {
+	case FLOW_FRESH:
+		/* The connect's own call. */
+		if (now_of(x) - f->connected_ns > AHEAD_NS)
+			atomic_store(&f->begun_ns, now_of(x));
+		atomic_store(&f->asked_ns, now_of(x));
+		flow_step(f, word, FLOW_WAITING);
+		return;
+	case FLOW_IDLE:
+		if (!flow_begin_call(f, word, must_admit, now_of(x)))
+			x->is_rejected = true;
+		return;
+	default: return; /* pipelined behind one in progress: its turn comes */
+	}
+}
+
+/* The first octet of an answer. */
+static void answer_begins(struct feed *x)
+{
+	struct flow *f = x->f;
+	uint64_t word = flow_word(f);
+	enum flow_phase phase = flow_phase_of(word);
+	if (phase != FLOW_WAITING && phase != FLOW_FRESH)
+		return;
+	atomic_store_explicit(&f->heard_ns, now_of(x), memory_order_relaxed);
+	flow_step(f, word, FLOW_ANSWERING);
+	flow_note_answer(f);
+	x->must_arm = true;
+}
+
+/* ---- HTTP/1 ---- */
+
+static void answer_ends(struct feed *x, const struct http1_event *e)
+{
+	struct flow *f = x->f;
+	enum failure_kind kind;
+	enum breaker_outcome outcome = flow_outcome_of(atomic_load(&f->status), &kind);
+	if (e->closes && !e->until_close) {
+		flow_mark(f, FLOW_IS_WHOLE); /* the client may wait for the end of the stream (A2) */
+		return;
+	}
+	flow_mark(f, FLOW_IS_KEPT);
+	end_call(x, FLOW_IDLE, outcome, kind);
+	if (http1_pending(&f->http) > 0) {
+		/* The next of those that were sent together: its turn begins. */
+		uint64_t word = flow_word(f);
+		if (flow_phase_of(word) == FLOW_IDLE)
+			flow_begin_call(f, word, false, now_of(x));
+		x->must_arm = true;
+	}
+}
+
+static void on_http1(void *context, const struct http1_event *e)
+{
+	struct feed *x = context;
+	struct flow *f = x->f;
+	uint64_t word;
+	switch (e->what) {
+	case HTTP1_REQUEST_BEGINS:
+		flow_mark(f, FLOW_IS_ASKING);
+		begins(x, true);
+		break;
+	case HTTP1_REQUEST_HEAD: break;
+	case HTTP1_REQUEST_ENDS: flow_unmark(f, FLOW_IS_ASKING); break;
+	case HTTP1_ANSWER_BEGINS: answer_begins(x); break;
+	case HTTP1_INTERIM:
+		word = flow_word(f);
+		if (flow_phase_of(word) == FLOW_ANSWERING)
+			flow_step(f, word, FLOW_WAITING);
+		break;
+	case HTTP1_ANSWER_HEAD:
+		answer_begins(x);
+		atomic_store_explicit(&f->status, e->status, memory_order_relaxed);
+		break;
+	case HTTP1_ANSWER_ENDS: answer_ends(x, e); break;
+	case HTTP1_UNSOLICITED: break;
+	case HTTP1_CUT: broke_off(x, FAILURE_EOF); break;
+	case HTTP1_OPAQUE:
+		turn_opaque(x,
+			e->why == HTTP1_WHY_UPGRADE || e->why == HTTP1_WHY_TUNNEL ? BREAKER_SUCCESS : BREAKER_NEUTRAL);
+		break;
+	}
+}
+
+/* ---- what it speaks ---- */
+
+static size_t gather(uint8_t *to, size_t room, const struct octets *o)
+{
+	size_t n = 0, left = o->limit;
+	for (int i = 0; i < o->count && n < room && left > 0; i++) {
+		size_t piece = o->iov[i].iov_len < left ? o->iov[i].iov_len : left;
+		left -= piece;
+		if (piece > room - n)
+			piece = room - n;
+		memcpy(to + n, o->iov[i].iov_base, piece);
+		n += piece;
+	}
+	return n;
+}
+
+/* Protocols that owe an answer to what a client opens with, beside those that sniff.h knows: PostgreSQL's start-up and
+ * RESP. */
+static bool owes_answers(const uint8_t *first, size_t n)
+{
+	static const uint8_t starts[][4] = {{4, 210, 22, 47}, {4, 210, 22, 48}, {0, 3, 0, 0}};
+	if (n >= 4 && first[0] == '*' && first[1] >= '1' && first[1] <= '9')
+		return true;
+	for (size_t i = 0; n >= 8 && i < sizeof starts / sizeof starts[0]; i++)
+		if (first[0] == 0 && memcmp(first + 4, starts[i], 4) == 0)
+			return true;
+	return false;
+}
+
+/* The client's first octets settle the protocol (A12). They are about to be sent. */
+static void find_kind(struct feed *x, const struct octets *o)
+{
+	struct flow *f = x->f;
+	size_t before = f->first_count;
+	if (o->is_blind) {
+		atomic_store(&f->kind, FLOW_PLAIN);
+		return;
+	}
+	size_t n = before + gather(f->first + before, sizeof f->first - before, o);
+	switch (sniff_client(f->first, n)) {
+	case SNIFF_MORE: f->first_count = (uint8_t)n; return;
+	case SNIFF_HTTP1:
+		http1_init(&f->http);
+		atomic_store(&f->kind, FLOW_HTTP1);
+		if (before) {
+			/* Sent in crumbs: those before belong to the request. */
+			struct iovec crumbs = {f->first, before};
+			struct http1_mark mark;
+			http1_announce(&f->http, &crumbs, 1, before, &mark, on_http1, x);
+			http1_sent_only(&f->http, &mark, &crumbs, 1, before, before, on_http1, x);
+		}
+		return;
+	case SNIFF_H2:
+	case SNIFF_TLS:
+	case SNIFF_STREAM:
+		/* Not told apart here: that it connected is all that is known of it. */
+		turn_opaque(x, BREAKER_SUCCESS);
+		return;
+	case SNIFF_UNKNOWN: break;
+	}
+	if (owes_answers(f->first, n))
+		flow_mark(f, FLOW_OWES);
+	atomic_store(&f->kind, FLOW_PLAIN);
+}
+
+/* ---- the doors ---- */
+
+static void finish(struct feed *x)
+{
+	struct flow *f = x->f;
+	if (x->is_over)
+		slot_change(x->s, x->word, SLOT_CONNECTED, false); /* hooks pass it by from now on */
+	else if (x->must_arm && flow_has(f, FLOW_HAS_LIMITS))
+		service_bound(x->fd, flow_due_ns(f));
+}
+
+void exchange_receives(struct slot *s, uint64_t word, int fd)
+{
+	struct flow *f = flow_hold(s, word);
+	if (!f)
+		return;
+	if ((atomic_load_explicit(&f->marks, memory_order_relaxed) & (FLOW_HAS_TRIED | FLOW_HAS_LIMITS)) ==
+		FLOW_HAS_LIMITS) {
+		uint64_t turn = flow_word(f);
+		enum flow_phase phase = flow_phase_of(turn);
+		if (phase == FLOW_FRESH || phase == FLOW_WAITING) {
+			flow_mark(f, FLOW_HAS_TRIED);
+			if (phase == FLOW_FRESH) {
+				atomic_store(&f->asked_ns, clock_now_ns());
+				flow_step(f, turn, FLOW_WAITING);
+			}
+			service_bound(fd, flow_due_ns(f));
+		}
+	}
+	flow_let_go(f);
+}
+
+static void received_some(struct feed *x, const struct octets *o, size_t n)
+{
+	struct flow *f = x->f;
+	atomic_fetch_add_explicit(&f->in, n, memory_order_relaxed);
+	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	if (kind == FLOW_HTTP1 && o->is_blind)
+		turn_opaque(x, BREAKER_SUCCESS);
+	else if (kind == FLOW_HTTP1 && http1_is_framed(&f->http))
+		http1_received_iov(&f->http, o->iov, o->count, n, on_http1, x);
+	else if (kind == FLOW_UNKNOWN && !f->first_count && !o->is_blind && flow_phase_of(flow_word(f)) == FLOW_FRESH &&
+		 o->count > 0 &&
+		 sniff_server(o->iov[0].iov_base, n < o->iov[0].iov_len ? n : o->iov[0].iov_len) == SNIFF_STREAM)
+		turn_opaque(x, BREAKER_SUCCESS);
+	else if (kind != FLOW_OPAQUE)
+		answer_begins(x);
+}
+
+static void stream_ended(struct feed *x)
+{
+	struct flow *f = x->f;
+	uint64_t word = flow_word(f);
+	enum flow_phase phase = flow_phase_of(word);
+	if (phase == FLOW_ANSWERING && flow_has(f, FLOW_IS_WHOLE)) {
+		enum failure_kind kind;
+		enum breaker_outcome outcome = flow_outcome_of(atomic_load(&f->status), &kind);
+		end_call(x, FLOW_OVER, outcome, kind);
+	} else if (atomic_load(&f->kind) == FLOW_HTTP1 && http1_is_framed(&f->http)) {
+		http1_end_of_stream(&f->http, on_http1, x);
+	} else if (phase == FLOW_ANSWERING) {
+		end_call(x, FLOW_OVER, BREAKER_SUCCESS, 0);
+	} else if (phase == FLOW_WAITING || phase == FLOW_FRESH) {
+		broke_off(x, FAILURE_EOF);
+	}
+	x->is_over = true;
+}
+
+void exchange_received(
+	struct slot *s, uint64_t word, int fd, const struct octets *o, ssize_t result, int err, int flags)
+{
+	bool is_peek = flags & MSG_PEEK; /* the octets come again (A15) */
+	if ((result >= 0 && is_peek) || (result == 0 && o->limit == 0))
+		return;
+	struct flow *f = flow_hold(s, word);
+	if (!f)
+		return;
+	struct feed x = {.f = f, .s = s, .word = word, .fd = fd};
+	if (result > 0) {
+		received_some(&x, o, (size_t)result);
+	} else if (result == 0) {
+		stream_ended(&x);
+	} else {
+		switch (err) {
+		case EAGAIN:
+			/* A blocking one whose own SO_RCVTIMEO ran out (A5). */
+			if (!(flags & MSG_DONTWAIT) &&
+				!(atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_NONBLOCKING))
+				flow_mark(f, FLOW_HAS_WAITED);
+			break;
+		case ECONNRESET:
+		case EPIPE:
+		case ETIMEDOUT: broke_off(&x, FAILURE_RESET); break;
+		case EHOSTUNREACH:
+		case ENETUNREACH: broke_off(&x, FAILURE_UNREACHABLE); break;
+		default: break; /* EINTR, EFAULT...: says nothing of the peer */
+		}
+	}
+	finish(&x);
+	flow_let_go(f);
+}
+
+/* Unframed: a write after octets were received begins a new call (A2), one before continues the request. */
+static void plain_sends(struct feed *x)
+{
+	struct flow *f = x->f;
+	uint64_t word = flow_word(f);
+	switch (flow_phase_of(word)) {
+	case FLOW_ANSWERING:
+		flow_mark(f, FLOW_IS_KEPT);
+		end_call(x, FLOW_IDLE, BREAKER_SUCCESS, 0);
+		begins(x, false);
+		break;
+	case FLOW_FRESH:
+	case FLOW_IDLE: begins(x, false); break;
+	case FLOW_WAITING: flow_mark(f, FLOW_HAS_SENT); break;
+	default: break;
+	}
+}
+
+bool exchange_sends(struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
+{
+	sending->word = word;
+	sending->is_announced = sending->was_asking = false;
+	struct flow *f = sending->flow = flow_hold(s, word);
+	if (!f)
+		return true;
+	struct feed x = {.f = f, .s = s, .word = word, .fd = fd};
+	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	if (__builtin_expect(kind == FLOW_UNKNOWN, 0) && o->limit > 0) {
+		find_kind(&x, o);
+		kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	}
+	if (kind == FLOW_HTTP1 && o->is_blind) {
+		/* A body that the kernel takes elsewhere: where the request ends is not known. */
+		atomic_store(&f->kind, FLOW_PLAIN);
+		flow_mark(f, FLOW_OWES);
+		flow_unmark(f, FLOW_IS_ASKING);
+		kind = FLOW_PLAIN;
+	}
+	if (kind == FLOW_HTTP1) {
+		sending->was_asking = flow_has(f, FLOW_IS_ASKING);
+		if (flow_phase_of(flow_word(f)) == FLOW_WAITING)
+			flow_mark(f, FLOW_HAS_SENT);
+		sending->is_announced =
+			http1_announce(&f->http, o->iov, o->count, o->limit, &sending->mark, on_http1, &x);
+	} else if (kind == FLOW_PLAIN || kind == FLOW_ONEWAY || kind == FLOW_UNKNOWN) {
+		if (o->limit > 0)
+			plain_sends(&x);
+	}
+	if (x.is_rejected) {
+		if (sending->is_announced)
+			http1_sent_only(&f->http, &sending->mark, o->iov, o->count, o->limit, 0, on_http1, &x);
+		flow_let_go(f);
+		sending->flow = NULL;
+		errno = ECONNRESET;
+		return false;
+	}
+	finish(&x);
+	return true;
+}
+
+void exchange_sent(struct slot *s, int fd, const struct octets *o, struct sending *sending, ssize_t result, int err)
+{
+	struct flow *f = sending->flow;
+	if (!f)
+		return;
+	struct feed x = {.f = f, .s = s, .word = sending->word, .fd = fd};
+	if (sending->is_announced && result != (ssize_t)o->limit) {
+		/* Less went than was announced: the request may not be whole after all. */
+		if (sending->was_asking)
+			flow_mark(f, FLOW_IS_ASKING);
+		http1_sent_only(&f->http, &sending->mark, o->iov, o->count, o->limit, result > 0 ? (size_t)result : 0,
+			on_http1, &x);
+	}
+	if (result > 0) {
+		atomic_fetch_add_explicit(&f->out, (uint64_t)result, memory_order_relaxed);
+	} else if (result < 0 && (err == EPIPE || err == ECONNRESET || err == ETIMEDOUT || err == EHOSTUNREACH)) {
+		/* An answer that came before stands (A7): it may lie there unread. */
+		if (guest_is_restricted() || tcpinfo_unread(fd) == 0)
+			broke_off(&x, err == EHOSTUNREACH ? FAILURE_UNREACHABLE : FAILURE_RESET);
+	}
+	finish(&x);
+	flow_let_go(f);
+}
+
+void exchange_shut(struct slot *s, uint64_t word, int fd)
+{
+	struct flow *f = flow_hold(s, word);
+	if (!f)
+		return;
+	flow_hung_up(f, fd, FLOW_OVER, clock_now_ns());
+	flow_let_go(f);
+}

@@ -1,0 +1,43 @@
+/* Input and output on a flow (flow.h): what the octets of a call say of it. Around the system call of the hook, on any
+ * thread. No lock, no allocation; a call that is under way costs no clock reading and no system call. */
+#ifndef RESIL_ENGINE_EXCHANGE_H
+#define RESIL_ENGINE_EXCHANGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "engine/flow.h"
+
+/* The octets of a send or a receive: a vector, of which the first `limit` count. is_blind: they cannot be looked at
+ * (sendfile, splice). */
+struct octets {
+	const struct iovec *iov;
+	int count;
+	size_t limit;
+	bool is_blind;
+};
+
+/* What a send carries from before its system call to after it. On the hook's stack. */
+struct sending {
+	struct flow *flow; /* held; null: nothing to be done after */
+	uint64_t word;
+	bool is_announced;
+	bool was_asking; /* the request was not whole before */
+	struct http1_mark mark;
+};
+
+/* Before a receive: the app wants to read (A12). */
+void exchange_receives(struct slot *s, uint64_t word, int fd);
+/* After it: result as recv's, err its errno, flags MSG_... . Returns nothing: what the app is told stays. */
+void exchange_received(
+	struct slot *s, uint64_t word, int fd, const struct octets *o, ssize_t result, int err, int flags);
+/* Before a send. False: rejected, errno is ECONNRESET (B20), nothing is to be sent. */
+bool exchange_sends(struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending);
+/* After it. */
+void exchange_sent(struct slot *s, int fd, const struct octets *o, struct sending *sending, ssize_t result, int err);
+/* The app ends both directions itself. */
+void exchange_shut(struct slot *s, uint64_t word, int fd);
+
+#endif

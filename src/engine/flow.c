@@ -1,0 +1,371 @@
+/* See flow.h. Called by the hooks of any thread and by the timer. */
+#include "engine/flow.h"
+
+#include <netinet/tcp.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/tcpinfo.h"
+#include "core/circuit.h"
+#include "engine/ambient.h"
+#include "engine/call.h"
+#include "engine/guest.h"
+#include "engine/pool.h"
+#include "engine/process.h"
+#include "engine/service.h"
+
+/* A request on a kept connection that meets its end so soon: the server had dropped it before (A7). */
+#define DROPPED_NS NS_PER_S
+
+static struct pool flows = {.size = (sizeof(struct flow) + 63) & ~63UL,
+	.link_at = offsetof(struct flow, next_free),
+	.most = 1u << 20,
+	.tight = 1024};
+
+/* ---- its life ---- */
+
+static enum flow_kind kind_of(enum policy_protocol protocol)
+{
+	switch (protocol) {
+	case POLICY_PROTOCOL_HTTP1: return FLOW_HTTP1;
+	case POLICY_PROTOCOL_REQUEST: return FLOW_PLAIN;
+	case POLICY_PROTOCOL_ONEWAY: return FLOW_ONEWAY;
+	case POLICY_PROTOCOL_H2: return FLOW_OPAQUE;
+	default: return FLOW_UNKNOWN;
+	}
+}
+
+static bool has_limits(const struct guard_limits *l, enum flow_kind kind)
+{
+	return kind != FLOW_OPAQUE && kind != FLOW_ONEWAY &&
+	       (l->answer_ns || l->stall_ns || l->deadline_ns || ambient_ns());
+}
+
+static void fill(struct flow *f, uint32_t call, int64_t now_ns)
+{
+	f->guard = *call_guard(call);
+	f->connected_ns = now_ns;
+	f->first_count = 0;
+	enum flow_kind kind = kind_of(f->guard.limits.protocol);
+	memset(&f->http, 0, sizeof f->http);
+	if (kind == FLOW_HTTP1)
+		http1_init(&f->http);
+	uint32_t marks = (f->guard.limits.protocol == POLICY_PROTOCOL_REQUEST ? FLOW_OWES : 0u) |
+			 (has_limits(&f->guard.limits, kind) ? FLOW_HAS_LIMITS : 0u);
+	atomic_store_explicit(&f->kind, kind, memory_order_relaxed);
+	atomic_store_explicit(&f->marks, marks, memory_order_relaxed);
+	atomic_store_explicit(&f->begun_ns, call_begun_ns(call), memory_order_relaxed);
+	atomic_store_explicit(&f->asked_ns, now_ns, memory_order_relaxed);
+	atomic_store_explicit(&f->heard_ns, 0, memory_order_relaxed);
+	atomic_store_explicit(&f->in, 0, memory_order_relaxed);
+	atomic_store_explicit(&f->out, 0, memory_order_relaxed);
+	atomic_store_explicit(&f->forks, process_forks(), memory_order_relaxed);
+	atomic_store_explicit(&f->status, 0, memory_order_relaxed);
+	atomic_store_explicit(&f->call, call + 1, memory_order_relaxed);
+	atomic_store_explicit(&f->paths, 1, memory_order_relaxed);
+	uint64_t turn = flow_word(f) >> 32;
+	atomic_store_explicit(&f->word, (turn + 1) << 32 | FLOW_FRESH, memory_order_release);
+	atomic_store_explicit(&f->refs, 1, memory_order_release);
+}
+
+void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t now_ns)
+{
+	const struct guard *g = call_guard(call);
+	if (!call_connected(call, now_ns))
+		return;
+	const struct guard_limits *l = &g->limits;
+	bool learns = l->protocol != POLICY_PROTOCOL_STREAM &&
+		      (g->has_circuit || l->answer_ns || l->stall_ns || l->deadline_ns || l->header || ambient_ns());
+	uint32_t index = learns ? pool_take(&flows) : POOL_NONE;
+	if (index == POOL_NONE) {
+		call_end(call, BREAKER_SUCCESS, 0, now_ns, now_ns - call_begun_ns(call));
+		return;
+	}
+	struct flow *f = pool_at(&flows, index);
+	fill(f, call, now_ns);
+	bool is_bound = flow_has(f, FLOW_HAS_LIMITS);
+	/* What the timer ends must be known by more than its number (C7). */
+	if (is_bound && !atomic_load(&s->cookie))
+		atomic_store(&s->cookie, slot_read_cookie(fd));
+	if (!slot_put_call(s, word, index) || !slot_change(s, word, SLOT_FLOWING, false)) {
+		/* Closed meanwhile by another thread. */
+		if (slot_take_call(s, word) == index)
+			flow_hung_up(f, -1, FLOW_OVER, now_ns);
+		else
+			return; /* that close has taken it over */
+		flow_let_go(f);
+		return;
+	}
+	if (is_bound)
+		service_bound(fd, flow_due_ns(f));
+}
+
+struct flow *flow_hold(struct slot *s, uint64_t word)
+{
+	uint32_t index = slot_peek_call(s, word);
+	if (index == SLOT_NO_CALL)
+		return NULL;
+	struct flow *f = pool_at(&flows, index);
+	uint32_t refs = atomic_load_explicit(&f->refs, memory_order_relaxed);
+	do {
+		if (refs == 0)
+			return NULL;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&f->refs, &refs, refs + 1, memory_order_acquire, memory_order_relaxed));
+	/* Of this life still? Then it stays so while it is held. */
+	if (__builtin_expect(slot_peek_call(s, word) == index, 1))
+		return f;
+	flow_let_go(f);
+	return NULL;
+}
+
+void flow_let_go(struct flow *f)
+{
+	if (atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) == 1)
+		pool_give(&flows, (uint32_t)((size_t)((char *)f - flows.base) / flows.size));
+}
+
+bool flow_is_of(const struct flow *f, struct slot *s, uint64_t word)
+{
+	uint32_t index = slot_peek_call(s, word);
+	return index != SLOT_NO_CALL && pool_at(&flows, index) == f;
+}
+
+/* The other descriptors that lead to it: one of them is armed in the place of one that goes. */
+static void arm_another(const struct flow *f, int but)
+{
+	if (!flow_has(f, FLOW_HAS_LIMITS))
+		return;
+	for (int fd = 0; fd <= slot_highest(); fd++) {
+		struct slot *s = slot_at(fd);
+		uint64_t word = slot_word(s);
+		if (fd == but || slot_state_of(word) != SLOT_FLOWING || !flow_is_of(f, s, word))
+			continue;
+		service_bound(fd, flow_due_ns(f));
+		return;
+	}
+}
+
+void flow_closing(struct slot *s, uint64_t word, int fd, int64_t now_ns)
+{
+	uint32_t index = slot_take_call(s, word);
+	if (index == SLOT_NO_CALL)
+		return;
+	struct flow *f = pool_at(&flows, index);
+	if (atomic_fetch_sub(&f->paths, 1) == 1)
+		flow_hung_up(f, fd, FLOW_OVER, now_ns);
+	else
+		arm_another(f, fd);
+	flow_let_go(f);
+}
+
+void flow_share(struct slot *from, uint64_t word, struct slot *to, uint64_t to_word)
+{
+	struct flow *f = flow_hold(from, word);
+	if (!f)
+		return;
+	atomic_fetch_add(&f->paths, 1);
+	atomic_store(&to->cookie, atomic_load(&from->cookie));
+	if (slot_put_call(to, to_word, (uint32_t)((size_t)((char *)f - flows.base) / flows.size)) &&
+		slot_change(to, to_word, SLOT_FLOWING, false))
+		return; /* what was held is the new path's */
+	atomic_fetch_sub(&f->paths, 1);
+	flow_let_go(f);
+}
+
+void flow_forked(struct slot *s)
+{
+	struct flow *f = flow_hold(s, slot_word(s));
+	if (!f)
+		return;
+	atomic_store(&f->call, 0);
+	if (flow_phase_of(flow_word(f)) == FLOW_OWNED)
+		atomic_store(&f->word, (flow_word(f) & ~0xffULL) | FLOW_IDLE);
+	flow_let_go(f);
+}
+
+/* ---- its calls ---- */
+
+/* The word of the next turn, once the fields of its call are written by the owner. */
+static bool set_out(struct flow *f, uint64_t owned, uint32_t call, int64_t now_ns)
+{
+	atomic_store_explicit(&f->call, call + 1, memory_order_relaxed);
+	atomic_store_explicit(&f->begun_ns, now_ns, memory_order_relaxed);
+	atomic_store_explicit(&f->asked_ns, now_ns, memory_order_relaxed);
+	atomic_store_explicit(&f->heard_ns, 0, memory_order_relaxed);
+	atomic_store_explicit(&f->forks, process_forks(), memory_order_relaxed);
+	atomic_store_explicit(&f->status, 0, memory_order_relaxed);
+	flow_unmark(f, FLOW_HAS_TRIED | FLOW_IS_WHOLE | FLOW_HAS_WAITED | FLOW_HAS_SENT);
+	uint64_t next = ((owned >> 32) + 1) << 32 | FLOW_WAITING;
+	return atomic_compare_exchange_strong(&f->word, &owned, next);
+}
+
+bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, int64_t now_ns)
+{
+	if (!flow_step(f, seen, FLOW_OWNED))
+		return true; /* another thread has */
+	uint64_t owned = (seen & ~0xffULL) | FLOW_OWNED;
+	const struct guard *g = &f->guard;
+	struct circuit_token token = {.lease = -1, .begun_ns = now_ns};
+	uint32_t call;
+	if (guest_is_bypassed(g->region)) {
+		flow_step(f, owned, FLOW_IDLE);
+		return true;
+	}
+	if (g->has_circuit && must_admit &&
+		circuit_admit(g->region, g->destination, &g->rules, now_ns, &token) == BREAKER_REJECT) {
+		flow_step(f, owned, FLOW_IDLE);
+		return false;
+	}
+	if (g->has_circuit && !must_admit)
+		circuit_pass(g->region, g->destination, &g->rules, now_ns, &token);
+	if (!call_begin_connected(g, &token, now_ns, &call)) {
+		if (g->has_circuit)
+			circuit_settle(g->region, &token, &g->rules, BREAKER_NEUTRAL, 0, false, now_ns, -1);
+		flow_step(f, owned, FLOW_IDLE);
+		return true;
+	}
+	if (!set_out(f, owned, call, now_ns) && atomic_exchange(&f->call, 0) == call + 1)
+		call_end(call, BREAKER_NEUTRAL, 0, now_ns, -1); /* closed meanwhile */
+	return true;
+}
+
+bool flow_end_call(struct flow *f, uint64_t seen, enum flow_phase to, enum breaker_outcome outcome,
+	enum failure_kind kind, int64_t now_ns)
+{
+	int64_t begun = atomic_load_explicit(&f->begun_ns, memory_order_relaxed);
+	int64_t heard = atomic_load_explicit(&f->heard_ns, memory_order_relaxed);
+	if (!flow_step(f, seen, to))
+		return false;
+	uint32_t call = atomic_exchange(&f->call, 0);
+	if (!call)
+		return true;
+	/* The end of an answer that is not framed is not seen: its first octet is what is known. */
+	bool is_framed = atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_HTTP1;
+	int64_t end = outcome == BREAKER_SUCCESS && !is_framed && heard ? heard : now_ns;
+	call_end(call - 1, outcome, kind, now_ns, outcome == BREAKER_NEUTRAL ? -1 : end - begun);
+	return true;
+}
+
+/* A14, A8: what the answer's status says. */
+enum breaker_outcome flow_outcome_of(uint32_t status, enum failure_kind *kind)
+{
+	*kind = status >= 502 && status <= 504 ? FAILURE_HTTP_GATEWAY : FAILURE_HTTP_5XX;
+	return status >= 500 ? BREAKER_FAILURE : BREAKER_SUCCESS;
+}
+
+bool flow_is_dropped_kept(const struct flow *f, int64_t now_ns)
+{
+	return flow_has(f, FLOW_IS_KEPT) && now_ns - atomic_load(&f->begun_ns) < DROPPED_NS;
+}
+
+/* ---- the app lets go ---- */
+
+static struct destination *destination_of(const struct flow *f)
+{
+	return f->guard.has_circuit ? &f->guard.region->destinations[f->guard.destination] : NULL;
+}
+
+bool flow_may_owe_nothing(const struct flow *f)
+{
+	const struct destination *d = destination_of(f);
+	return atomic_load(&f->kind) == FLOW_PLAIN && !flow_has(f, FLOW_HAS_TRIED | FLOW_OWES | FLOW_IS_UNSEEN) && d &&
+	       !atomic_load_explicit(&d->has_answered, memory_order_relaxed);
+}
+
+void flow_note_answer(const struct flow *f)
+{
+	struct destination *d = destination_of(f);
+	if (d && !atomic_load_explicit(&d->has_answered, memory_order_relaxed))
+		atomic_store_explicit(&d->has_answered, 1, memory_order_relaxed);
+}
+
+struct verdict {
+	enum breaker_outcome outcome;
+	enum failure_kind kind;
+};
+static const struct verdict success = {BREAKER_SUCCESS, 0}, neutral = {BREAKER_NEUTRAL, 0};
+
+static struct verdict failure(enum failure_kind kind)
+{
+	return (struct verdict){BREAKER_FAILURE, kind};
+}
+
+/* A5: had it waited long enough, and is it alone with that? */
+static struct verdict abandoned(const struct flow *f, int64_t waited_ns)
+{
+	int64_t limit = f->guard.limits.abandon_ns;
+	uint32_t call = atomic_load(&f->call);
+	bool is_long = limit && (waited_ns >= limit || flow_has(f, FLOW_HAS_WAITED));
+	bool is_alone = !call || !call_has_succeeded_since(call - 1, atomic_load(&f->begun_ns));
+	return is_long && is_alone ? failure(FAILURE_ABANDONED) : neutral;
+}
+
+/* The peer has ended it, and the app closes without having read that. */
+static struct verdict ended_by_peer(const struct flow *f, const struct tcpinfo *info, int64_t now_ns)
+{
+	if (flow_is_dropped_kept(f, now_ns))
+		return neutral;
+	return failure(info->state == TCP_CLOSE ? FAILURE_RESET : FAILURE_EOF);
+}
+
+static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase phase, int fd, int64_t now_ns)
+{
+	struct tcpinfo info = {.state = TCP_ESTABLISHED};
+	bool asks = fd >= 0 && !guest_is_restricted() && phase != FLOW_IDLE;
+	bool is_whole = flow_has(f, FLOW_IS_WHOLE);
+	enum flow_kind kind = (enum flow_kind)atomic_load(&f->kind);
+	if (phase == FLOW_ANSWERING && (kind != FLOW_HTTP1 || is_whole)) {
+		struct verdict v = success;
+		if (is_whole)
+			v.outcome = flow_outcome_of(atomic_load(&f->status), &v.kind);
+		return v;
+	}
+	if (atomic_load(&f->forks) != process_forks())
+		return neutral; /* another process may go on with it (E4) */
+	bool is_known = asks && tcpinfo_read(fd, &info) && info.has_bytes;
+	bool is_ended =
+		is_known && (info.state == TCP_CLOSE || info.state == TCP_CLOSE_WAIT) && tcpinfo_unread(fd) == 0;
+	int64_t since_ms = is_known ? info.last_data_recv_ms : 0;
+	switch (phase) {
+	case FLOW_FRESH:
+		/* No hook has seen an octet: pool warmers, or programs whose octets pass elsewhere (C10). */
+		if (!is_known || info.bytes_sent == 0)
+			return is_known && info.bytes_received > 1 ? success : neutral;
+		if (info.bytes_received > 1)
+			return info.state == TCP_CLOSE ? failure(FAILURE_RESET) : success;
+		if (is_ended)
+			return ended_by_peer(f, &info, now_ns);
+		return abandoned(f, now_ns - atomic_load(&f->begun_ns));
+	case FLOW_WAITING:
+		if (kind == FLOW_ONEWAY || flow_may_owe_nothing(f))
+			return is_known && info.state != TCP_CLOSE && info.unacked == 0 && info.notsent == 0 ? success
+													     : neutral;
+		if (is_ended)
+			return ended_by_peer(f, &info, now_ns);
+		return abandoned(f, now_ns - atomic_load(&f->begun_ns));
+	case FLOW_ANSWERING:
+		if (is_ended)
+			return failure(info.state == TCP_CLOSE ? FAILURE_RESET : FAILURE_EOF);
+		return abandoned(f, since_ms * NS_PER_MS);
+	default: return neutral;
+	}
+}
+
+void flow_hung_up(struct flow *f, int fd, enum flow_phase to, int64_t now_ns)
+{
+	for (int i = 0; i < 1000; i++) {
+		uint64_t word = flow_word(f);
+		enum flow_phase phase = flow_phase_of(word);
+		if (phase == FLOW_OVER)
+			return;
+		if (phase == FLOW_OWNED || !atomic_load(&f->call)) {
+			if (flow_step(f, word, to))
+				return;
+			continue;
+		}
+		struct verdict v = verdict_of_hang_up(f, phase, fd, now_ns);
+		if (flow_end_call(f, word, to, v.outcome, v.kind, now_ns))
+			return;
+	}
+}

@@ -1,0 +1,137 @@
+/* A flow: what happens on a connected, guarded socket, call after call. Several descriptors may lead to one (dup), and
+ * it lives as long as one of them does or a hook is in it. One word decides who acts:
+ *
+ *   FRESH ──sent──> WAITING ──first octet of the answer──> ANSWERING ──its end──> IDLE ──next request──> WAITING ...
+ *     └──── received (the server speaks first, A4) ──────────^
+ *   any of them ── the verdict by whoever wins the change ──> IDLE, or OVER: nothing is learnt from it any more
+ *
+ * The word carries a turn, which moves with each call: a verdict can hit only the call it was meant for. OWNED is the
+ * moment in which one thread writes the fields of a new call.
+ */
+#ifndef RESIL_ENGINE_FLOW_H
+#define RESIL_ENGINE_FLOW_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/breaker.h"
+#include "engine/guard.h"
+#include "engine/slot.h"
+#include "wire/http1.h"
+#include "wire/sniff.h"
+
+enum flow_phase { FLOW_IDLE, FLOW_OWNED, FLOW_FRESH, FLOW_WAITING, FLOW_ANSWERING, FLOW_OVER };
+
+/* How calls are told apart on it. */
+enum flow_kind {
+	FLOW_UNKNOWN, /* the client has not spoken yet */
+	FLOW_HTTP1,   /* framed */
+	FLOW_PLAIN,   /* each request one answer, told apart by turns of speaking (A2) */
+	FLOW_ONEWAY,  /* no answers are owed */
+	FLOW_OPAQUE,  /* calls cannot be told apart: no limits, one verdict at most */
+};
+
+enum flow_mark {
+	FLOW_HAS_TRIED = 1 << 0,    /* the app has tried to read: it waits for an answer */
+	FLOW_OWES = 1 << 1,	    /* its protocol answers each request */
+	FLOW_IS_KEPT = 1 << 2,	    /* a call has been answered on it before (A7) */
+	FLOW_IS_ASKING = 1 << 3,    /* the request is not whole yet */
+	FLOW_IS_WHOLE = 1 << 4,	    /* the answer is whole, the client may wait for the end of the stream (A2) */
+	FLOW_HAS_WAITED = 1 << 5,   /* its own SO_RCVTIMEO ran out (A5) */
+	FLOW_IS_UNSEEN = 1 << 6,    /* octets pass that no hook sees: judged by the kernel's times (C10) */
+	FLOW_HAS_LIMITS = 1 << 7,   /* an answer, a stall, a deadline: the timer has something to do with it */
+	FLOW_HAS_SENT = 1 << 8,	    /* since the timer looked */
+	FLOW_WAS_ADMITTED = 1 << 9, /* the call in progress was admitted on its own, not with the connect */
+};
+
+struct flow {
+	_Atomic uint64_t word;	/* turn (high 32) | phase (low 8) */
+	_Atomic uint32_t refs;	/* descriptors that lead here and hooks that are in it; 0: free */
+	_Atomic uint32_t paths; /* descriptors that lead here */
+	_Atomic uint32_t next_free;
+	_Atomic uint32_t call;	  /* index + 1 of the call in progress; taken by whoever wins the change that ends it */
+	_Atomic uint32_t marks;	  /* enum flow_mark */
+	_Atomic int64_t begun_ns; /* the call in progress */
+	_Atomic int64_t asked_ns; /* its last octet so far was sent no later */
+	_Atomic int64_t heard_ns; /* an octet of its answer came no earlier; 0: none yet */
+	_Atomic uint64_t in, out; /* octets that hooks have seen */
+	_Atomic uint32_t forks;	  /* process_forks at the begin of the call: the socket may be shared since (E4) */
+	_Atomic uint32_t status;  /* of the HTTP answer in progress */
+	_Atomic uint32_t kind;	  /* enum flow_kind */
+	int64_t connected_ns;
+	struct guard guard;
+	uint8_t first[SNIFF_CLIENT_MAX]; /* the client's first octets, until they settle what it speaks */
+	uint8_t first_count;
+	struct http1 http;
+};
+
+static inline uint64_t flow_word(const struct flow *f)
+{
+	return atomic_load_explicit(&f->word, memory_order_acquire);
+}
+static inline enum flow_phase flow_phase_of(uint64_t word)
+{
+	return (enum flow_phase)(word & 0xff);
+}
+static inline bool flow_has(const struct flow *f, uint32_t marks)
+{
+	return (atomic_load_explicit(&f->marks, memory_order_relaxed) & marks) != 0;
+}
+static inline void flow_mark(struct flow *f, uint32_t marks)
+{
+	if ((atomic_load_explicit(&f->marks, memory_order_relaxed) & marks) != marks)
+		atomic_fetch_or_explicit(&f->marks, marks, memory_order_relaxed);
+}
+static inline void flow_unmark(struct flow *f, uint32_t marks)
+{
+	if (flow_has(f, marks))
+		atomic_fetch_and_explicit(&f->marks, ~marks, memory_order_relaxed);
+}
+/* The phase, when the word is still `seen`. */
+static inline bool flow_step(struct flow *f, uint64_t seen, enum flow_phase to)
+{
+	return atomic_compare_exchange_strong_explicit(
+		&f->word, &seen, (seen & ~0xffULL) | (uint64_t)to, memory_order_acq_rel, memory_order_relaxed);
+}
+
+/* The connect of `word`'s life (CONNECTED) has succeeded, and was call's: the slot becomes FLOWING where there is more
+ * to learn, else the call is settled by that alone. */
+void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t now_ns);
+/* The flow of a slot's life, held: it does not go away under the caller. Null: there is none (any more). */
+struct flow *flow_hold(struct slot *s, uint64_t word);
+void flow_let_go(struct flow *f);
+/* Does the slot's life in `word` lead to it? */
+bool flow_is_of(const struct flow *f, struct slot *s, uint64_t word);
+/* The descriptor's way to it ends (close, reuse): the last one's end is a hang-up of the app's, and fd still leads to
+ * the socket. */
+void flow_closing(struct slot *s, uint64_t word, int fd, int64_t now_ns);
+/* Another descriptor, whose slot is in `to_word`, leads to the same socket. */
+void flow_share(struct slot *from, uint64_t word, struct slot *to, uint64_t to_word);
+/* In a fork's child: the calls in progress are the parent's. */
+void flow_forked(struct slot *s);
+
+/* A call begins on a connection that is there. Only from IDLE or with the word as seen. must_admit: asks the circuit
+ * (B20). False: rejected. */
+bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, int64_t now_ns);
+/* Ends the call in progress when the word is still `seen`; true for the winner. */
+bool flow_end_call(struct flow *f, uint64_t seen, enum flow_phase to, enum breaker_outcome outcome,
+	enum failure_kind kind, int64_t now_ns);
+/* The app lets go of it in the middle (A5). fd -1: what the kernel knows is not asked. */
+void flow_hung_up(struct flow *f, int fd, enum flow_phase to, int64_t now_ns);
+
+/* What an HTTP status says of the server (A8). */
+enum breaker_outcome flow_outcome_of(uint32_t status, enum failure_kind *kind);
+/* A request on a kept connection that met its end at once: the server had dropped it before (A7). */
+bool flow_is_dropped_kept(const struct flow *f, int64_t now_ns);
+/* Does it perhaps speak to one that never answers (A12)? */
+bool flow_may_owe_nothing(const struct flow *f);
+void flow_note_answer(const struct flow *f);
+
+/* When the timer has to look at it next; WHEEL_NEVER: not now. (overdue.c) */
+int64_t flow_due_ns(const struct flow *f);
+/* The timer looks at a flow that is due; fd leads to the very socket. Returns when to look next, or WHEEL_NEVER.
+ * *is_expired: its limit has passed, the call has its verdict, and the socket is to be ended. */
+int64_t flow_judge(struct flow *f, int fd, int64_t now_ns, bool *is_expired);
+
+#endif

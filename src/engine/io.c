@@ -1,0 +1,115 @@
+/* See io.h. */
+#include "engine/io.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include "base/sys.h"
+#include "engine/guest.h"
+#include "engine/outcome.h"
+#include "engine/service.h"
+
+static bool is_same_life(const struct io *io, uint64_t word)
+{
+	return word >> 32 == io->word >> 32;
+}
+
+/* Ended by us? Answers before entering the kernel (C11). */
+static bool may_go_on(struct io *io, struct slot *s, int fd)
+{
+	*io = (struct io){.slot = s, .fd = fd, .word = slot_word(s)};
+	switch (slot_state_of(io->word)) {
+	case SLOT_EXPIRED:
+		if (!slot_is_same(s, fd))
+			return true;
+		errno = ETIMEDOUT;
+		return false;
+	case SLOT_CONNECTING: outcome_keep(s, fd); return true;
+	case SLOT_FLOWING: service_keep_timer(); return true;
+	default: return true;
+	}
+}
+
+bool io_receive_begin(struct io *io, struct slot *s, int fd)
+{
+	if (!may_go_on(io, s, fd))
+		return false;
+	if (slot_state_of(io->word) == SLOT_FLOWING)
+		exchange_receives(s, io->word, fd);
+	return true;
+}
+
+bool io_send_begin(struct io *io, struct slot *s, int fd, const struct octets *o)
+{
+	int saved = errno;
+	if (!may_go_on(io, s, fd))
+		return false;
+	if (slot_state_of(io->word) == SLOT_FLOWING && !exchange_sends(s, io->word, fd, o, &io->sending))
+		return false;
+	errno = saved;
+	return true;
+}
+
+int io_send_flags(struct io *io, int flags)
+{
+	const struct flow *f = io->sending.flow;
+	if (!f || !flow_has(f, FLOW_HAS_LIMITS) || flags & MSG_NOSIGNAL || guest_is_restricted())
+		return flags;
+	io->is_quiet = true;
+	return flags | MSG_NOSIGNAL;
+}
+
+/* The timer ended it while we waited: what the kernel says of that is translated. */
+static bool was_ended(const struct io *io, uint64_t word, ssize_t result)
+{
+	return slot_state_of(word) == SLOT_EXPIRED && is_same_life(io, word) && result <= 0 &&
+	       slot_is_same(io->slot, io->fd);
+}
+
+ssize_t io_receive_end(struct io *io, const struct octets *o, ssize_t result, int flags)
+{
+	int err = errno;
+	if (slot_state_of(io->word) == SLOT_CONNECTING) {
+		result = outcome_io_end(io->slot, io->fd, result, IO_IN);
+		err = errno;
+	}
+	uint64_t word = slot_word(io->slot);
+	if (slot_state_of(word) == SLOT_FLOWING && is_same_life(io, word)) {
+		exchange_received(io->slot, word, io->fd, o, result, err, flags);
+	} else if (was_ended(io, word, result) && !(result == 0 && o->limit == 0)) {
+		result = -1;
+		err = ETIMEDOUT;
+	}
+	errno = err;
+	return result;
+}
+
+static void raise_pipe(void)
+{
+	SYS3(SYS_tgkill, sys_getpid(), sys_gettid(), SIGPIPE);
+}
+
+ssize_t io_send_end(struct io *io, const struct octets *o, ssize_t result)
+{
+	int err = errno;
+	uint64_t word;
+	if (slot_state_of(io->word) == SLOT_CONNECTING) {
+		result = outcome_io_end(io->slot, io->fd, result, IO_OUT);
+		err = errno;
+		word = slot_word(io->slot);
+		/* The send itself has told that it is connected: its octets are the first of the flow. */
+		if (slot_state_of(word) == SLOT_FLOWING && is_same_life(io, word) && result > 0)
+			exchange_sends(io->slot, word, io->fd, o, &io->sending);
+	}
+	exchange_sent(io->slot, io->fd, o, &io->sending, result, err);
+	word = slot_word(io->slot);
+	if (was_ended(io, word, result)) {
+		result = -1;
+		err = ETIMEDOUT;
+	} else if (result < 0 && err == EPIPE && io->is_quiet) {
+		raise_pipe();
+	}
+	errno = err;
+	return result;
+}

@@ -1,0 +1,30 @@
+/* Input and output on a watched slot: one door for the hooks. What there is to learn depends on the slot's state: the
+ * outcome of a connect (outcome.h), the calls of a flow (exchange.h), or nothing but the end that we have set. */
+#ifndef RESIL_ENGINE_IO_H
+#define RESIL_ENGINE_IO_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "engine/exchange.h"
+#include "engine/slot.h"
+
+/* From before the system call to after it; on the hook's stack. */
+struct io {
+	struct slot *slot;
+	int fd;
+	uint64_t word;
+	bool is_quiet; /* a send that must raise no SIGPIPE: asked for by us, not by the app */
+	struct sending sending;
+};
+
+/* False: the socket was ended by us, or the call is rejected: errno says which, -1 is to be returned. */
+bool io_receive_begin(struct io *io, struct slot *s, int fd);
+bool io_send_begin(struct io *io, struct slot *s, int fd, const struct octets *o);
+/* The flags for a send: with MSG_NOSIGNAL where we may end the socket ourselves (C11). is_quiet is set then. */
+int io_send_flags(struct io *io, int flags);
+/* What the app is to see of the system call's result, errno as it is to see it. flags: MSG_... of a receive. */
+ssize_t io_receive_end(struct io *io, const struct octets *o, ssize_t result, int flags);
+ssize_t io_send_end(struct io *io, const struct octets *o, ssize_t result);
+
+#endif

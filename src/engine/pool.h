@@ -1,0 +1,41 @@
+/* Records of one size in a lazily backed mapping, given out and taken back without a lock: a tagged free list. Numbers
+ * stay valid memory for the life of the process. Any thread, signal handlers too. */
+#ifndef RESIL_ENGINE_POOL_H
+#define RESIL_ENGINE_POOL_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define POOL_NONE UINT32_MAX
+
+struct pool {
+	size_t size;	      /* of a record */
+	size_t link_at;	      /* of a _Atomic uint32_t in it, the pool's while the record is free */
+	uint32_t most, tight; /* records at most; under a limit of address space */
+	char *base;
+	uint32_t count;
+	_Atomic uintptr_t owner;    /* the thread that maps it */
+	_Atomic uint32_t high;	    /* records ever given out */
+	_Atomic uint64_t free_list; /* tag 32 | index + 1 */
+};
+
+/* A record as it was left (zero at first), or POOL_NONE. */
+uint32_t pool_take(struct pool *p);
+void pool_give(struct pool *p, uint32_t index);
+static inline void *pool_at(const struct pool *p, uint32_t index)
+{
+	return p->base + (size_t)index * p->size;
+}
+/* Numbers below it have been given out at some time. */
+static inline uint32_t pool_high(const struct pool *p)
+{
+	uint32_t high = atomic_load_explicit(&p->high, memory_order_acquire);
+	return high < p->count ? high : p->count;
+}
+/* In a fork's child: whoever was mapping it is not here. */
+void pool_forked(struct pool *p);
+/* All of it is free again. Single-threaded. */
+void pool_reset(struct pool *p);
+
+#endif
