@@ -232,7 +232,7 @@ static void finish(struct feed *x)
 		service_bound(x->fd, flow_due_ns(f));
 }
 
-void exchange_receives(struct slot *s, uint64_t word, int fd)
+static __attribute__((noinline)) void tries_to_read(struct slot *s, uint64_t word, int fd)
 {
 	struct flow *f = flow_hold(s, word);
 	if (!f)
@@ -251,6 +251,14 @@ void exchange_receives(struct slot *s, uint64_t word, int fd)
 		}
 	}
 	flow_let_go(f);
+}
+
+void exchange_receives(struct slot *s, uint64_t word, int fd)
+{
+	const struct flow *f = flow_peek(s, word);
+	if (f && (atomic_load_explicit(&f->marks, memory_order_relaxed) & (FLOW_HAS_TRIED | FLOW_HAS_LIMITS)) ==
+			 FLOW_HAS_LIMITS)
+		tries_to_read(s, word, fd);
 }
 
 static void received_some(struct feed *x, const struct octets *o, size_t n)
@@ -289,12 +297,9 @@ static void stream_ended(struct feed *x)
 	x->is_over = true;
 }
 
-void exchange_received(
-	struct slot *s, uint64_t word, int fd, const struct octets *o, ssize_t result, int err, int flags)
+static __attribute__((noinline)) void received(
+	struct slot *s, uint64_t word, int fd, const struct octets *o, ssize_t result, int err)
 {
-	bool is_peek = flags & MSG_PEEK; /* the octets come again (A15) */
-	if ((result >= 0 && is_peek) || (result == 0 && o->limit == 0))
-		return;
 	struct flow *f = flow_hold(s, word);
 	if (!f)
 		return;
@@ -306,10 +311,7 @@ void exchange_received(
 	} else {
 		switch (err) {
 		case EAGAIN:
-			/* A blocking one whose own SO_RCVTIMEO ran out (A5). */
-			if (!(flags & MSG_DONTWAIT) &&
-				!(atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_NONBLOCKING))
-				flow_mark(f, FLOW_HAS_WAITED);
+			flow_mark(f, FLOW_HAS_WAITED); /* a blocking one whose own SO_RCVTIMEO ran out (A5) */
 			break;
 		case ECONNRESET:
 		case EPIPE:
@@ -321,6 +323,28 @@ void exchange_received(
 	}
 	finish(&x);
 	flow_let_go(f);
+}
+
+static bool is_nonblocking(const struct slot *s, int flags)
+{
+	return flags & MSG_DONTWAIT || atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_NONBLOCKING;
+}
+
+void exchange_received(
+	struct slot *s, uint64_t word, int fd, const struct octets *o, ssize_t result, int err, int flags)
+{
+	if (result < 0 && (err == EINTR || (err == EAGAIN && is_nonblocking(s, flags))))
+		return;
+	struct flow *f = flow_peek(s, word);
+	/* The octets come again (A15), or none were asked for. */
+	if (!f || (result >= 0 && flags & MSG_PEEK) || (result == 0 && o->limit == 0))
+		return;
+	if (result > 0 && atomic_load_explicit(&f->kind, memory_order_relaxed) != FLOW_HTTP1 &&
+		flow_phase_of(flow_word(f)) == FLOW_ANSWERING) {
+		atomic_fetch_add_explicit(&f->in, (uint64_t)result, memory_order_relaxed);
+		return; /* in the midst of it */
+	}
+	received(s, word, fd, o, result, err);
 }
 
 /* Unframed: a write after octets were received begins a new call (A2), one before continues the request. */
@@ -341,9 +365,9 @@ static void plain_sends(struct feed *x)
 	}
 }
 
-bool exchange_sends(struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
+static __attribute__((noinline)) bool sends(
+	struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
 {
-	sending->word = word;
 	sending->is_announced = sending->was_asking = false;
 	struct flow *f = sending->flow = flow_hold(s, word);
 	if (!f)
@@ -383,11 +407,25 @@ bool exchange_sends(struct slot *s, uint64_t word, int fd, const struct octets *
 	return true;
 }
 
-void exchange_sent(struct slot *s, int fd, const struct octets *o, struct sending *sending, ssize_t result, int err)
+bool exchange_sends(struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
+{
+	struct flow *f = flow_peek(s, word);
+	sending->word = word;
+	sending->flow = NULL;
+	if (!f)
+		return true;
+	if (atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_PLAIN &&
+		flow_phase_of(flow_word(f)) == FLOW_WAITING) {
+		flow_mark(f, FLOW_HAS_SENT);
+		return true; /* in the midst of it */
+	}
+	return sends(s, word, fd, o, sending);
+}
+
+static __attribute__((noinline)) void sent(
+	struct slot *s, int fd, const struct octets *o, struct sending *sending, ssize_t result, int err)
 {
 	struct flow *f = sending->flow;
-	if (!f)
-		return;
 	struct feed x = {.f = f, .s = s, .word = sending->word, .fd = fd};
 	if (sending->is_announced && result != (ssize_t)o->limit) {
 		/* Less went than was announced: the request may not be whole after all. */
@@ -405,6 +443,23 @@ void exchange_sent(struct slot *s, int fd, const struct octets *o, struct sendin
 	}
 	finish(&x);
 	flow_let_go(f);
+}
+
+void exchange_sent(struct slot *s, int fd, const struct octets *o, struct sending *sending, ssize_t result, int err)
+{
+	if (!sending->flow) {
+		struct flow *f = flow_peek(s, sending->word);
+		if (!f)
+			return;
+		if (result > 0) {
+			atomic_fetch_add_explicit(&f->out, (uint64_t)result, memory_order_relaxed);
+			return;
+		}
+		if (result == 0 || err == EAGAIN || err == EINTR || !(sending->flow = flow_hold(s, sending->word)))
+			return;
+		sending->is_announced = false;
+	}
+	sent(s, fd, o, sending, result, err);
 }
 
 void exchange_shut(struct slot *s, uint64_t word, int fd)

@@ -21,8 +21,8 @@ struct octets {
 
 /* What a send carries from before its system call to after it. On the hook's stack. */
 struct sending {
-	struct flow *flow; /* held; null: nothing to be done after */
-	uint64_t word;
+	struct flow *flow; /* held; null: it goes on as it was */
+	uint64_t word;	   /* of the slot's life */
 	bool is_announced;
 	bool was_asking; /* the request was not whole before */
 	struct http1_mark mark;

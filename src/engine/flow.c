@@ -17,10 +17,8 @@
 /* A request on a kept connection that meets its end so soon: the server had dropped it before (A7). */
 #define DROPPED_NS NS_PER_S
 
-static struct pool flows = {.size = (sizeof(struct flow) + 63) & ~63UL,
-	.link_at = offsetof(struct flow, next_free),
-	.most = 1u << 20,
-	.tight = 1024};
+struct pool flow_pool = {
+	.size = sizeof(struct flow), .link_at = offsetof(struct flow, next_free), .most = 1u << 20, .tight = 1024};
 
 /* ---- its life ---- */
 
@@ -76,12 +74,12 @@ void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t now
 	const struct guard_limits *l = &g->limits;
 	bool learns = l->protocol != POLICY_PROTOCOL_STREAM &&
 		      (g->has_circuit || l->answer_ns || l->stall_ns || l->deadline_ns || l->header || ambient_ns());
-	uint32_t index = learns ? pool_take(&flows) : POOL_NONE;
+	uint32_t index = learns ? pool_take(&flow_pool) : POOL_NONE;
 	if (index == POOL_NONE) {
 		call_end(call, BREAKER_SUCCESS, 0, now_ns, now_ns - call_begun_ns(call));
 		return;
 	}
-	struct flow *f = pool_at(&flows, index);
+	struct flow *f = pool_at(&flow_pool, index);
 	fill(f, call, now_ns);
 	bool is_bound = flow_has(f, FLOW_HAS_LIMITS);
 	/* What the timer ends must be known by more than its number (C7). */
@@ -105,7 +103,7 @@ struct flow *flow_hold(struct slot *s, uint64_t word)
 	uint32_t index = slot_peek_call(s, word);
 	if (index == SLOT_NO_CALL)
 		return NULL;
-	struct flow *f = pool_at(&flows, index);
+	struct flow *f = pool_at(&flow_pool, index);
 	uint32_t refs = atomic_load_explicit(&f->refs, memory_order_relaxed);
 	do {
 		if (refs == 0)
@@ -122,13 +120,13 @@ struct flow *flow_hold(struct slot *s, uint64_t word)
 void flow_let_go(struct flow *f)
 {
 	if (atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) == 1)
-		pool_give(&flows, (uint32_t)((size_t)((char *)f - flows.base) / flows.size));
+		pool_give(&flow_pool, (uint32_t)((size_t)((char *)f - flow_pool.base) / flow_pool.size));
 }
 
 bool flow_is_of(const struct flow *f, struct slot *s, uint64_t word)
 {
 	uint32_t index = slot_peek_call(s, word);
-	return index != SLOT_NO_CALL && pool_at(&flows, index) == f;
+	return index != SLOT_NO_CALL && pool_at(&flow_pool, index) == f;
 }
 
 /* The other descriptors that lead to it: one of them is armed in the place of one that goes. */
@@ -151,7 +149,7 @@ void flow_closing(struct slot *s, uint64_t word, int fd, int64_t now_ns)
 	uint32_t index = slot_take_call(s, word);
 	if (index == SLOT_NO_CALL)
 		return;
-	struct flow *f = pool_at(&flows, index);
+	struct flow *f = pool_at(&flow_pool, index);
 	if (atomic_fetch_sub(&f->paths, 1) == 1)
 		flow_hung_up(f, fd, FLOW_OVER, now_ns);
 	else
@@ -166,7 +164,7 @@ void flow_share(struct slot *from, uint64_t word, struct slot *to, uint64_t to_w
 		return;
 	atomic_fetch_add(&f->paths, 1);
 	atomic_store(&to->cookie, atomic_load(&from->cookie));
-	if (slot_put_call(to, to_word, (uint32_t)((size_t)((char *)f - flows.base) / flows.size)) &&
+	if (slot_put_call(to, to_word, (uint32_t)((size_t)((char *)f - flow_pool.base) / flow_pool.size)) &&
 		slot_change(to, to_word, SLOT_FLOWING, false))
 		return; /* what was held is the new path's */
 	atomic_fetch_sub(&f->paths, 1);

@@ -17,6 +17,7 @@
 
 #include "core/breaker.h"
 #include "engine/guard.h"
+#include "engine/pool.h"
 #include "engine/slot.h"
 #include "wire/http1.h"
 #include "wire/sniff.h"
@@ -46,9 +47,9 @@ enum flow_mark {
 };
 
 struct flow {
-	_Atomic uint64_t word;	/* turn (high 32) | phase (low 8) */
-	_Atomic uint32_t refs;	/* descriptors that lead here and hooks that are in it; 0: free */
-	_Atomic uint32_t paths; /* descriptors that lead here */
+	_Alignas(64) _Atomic uint64_t word; /* turn (high 32) | phase (low 8) */
+	_Atomic uint32_t refs;		    /* descriptors that lead here and hooks that are in it; 0: free */
+	_Atomic uint32_t paths;		    /* descriptors that lead here */
 	_Atomic uint32_t next_free;
 	_Atomic uint32_t call;	  /* index + 1 of the call in progress; taken by whoever wins the change that ends it */
 	_Atomic uint32_t marks;	  /* enum flow_mark */
@@ -65,6 +66,14 @@ struct flow {
 	uint8_t first_count;
 	struct http1 http;
 };
+
+/* The flow of a slot's life, not held: only for a look, or a mark that does no harm on another. Null: there is none. */
+extern struct pool flow_pool;
+static inline struct flow *flow_peek(struct slot *s, uint64_t word)
+{
+	uint32_t index = slot_peek_call(s, word);
+	return index != SLOT_NO_CALL ? (struct flow *)(void *)flow_pool.base + index : (struct flow *)0;
+}
 
 static inline uint64_t flow_word(const struct flow *f)
 {

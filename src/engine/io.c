@@ -18,7 +18,13 @@ static bool is_same_life(const struct io *io, uint64_t word)
 /* Ended by us? Answers before entering the kernel (C11). */
 static bool may_go_on(struct io *io, struct slot *s, int fd)
 {
-	*io = (struct io){.slot = s, .fd = fd, .word = slot_word(s)};
+	/* Not all of it: the mark of a send is large, and written when it is needed. */
+	io->slot = s;
+	io->fd = fd;
+	io->word = slot_word(s);
+	io->is_quiet = false;
+	io->sending.flow = NULL;
+	io->sending.word = io->word;
 	switch (slot_state_of(io->word)) {
 	case SLOT_EXPIRED:
 		if (!slot_is_same(s, fd))
@@ -26,7 +32,7 @@ static bool may_go_on(struct io *io, struct slot *s, int fd)
 		errno = ETIMEDOUT;
 		return false;
 	case SLOT_CONNECTING: outcome_keep(s, fd); return true;
-	case SLOT_FLOWING: service_keep_timer(); return true;
+	case SLOT_FLOWING: return true;
 	default: return true;
 	}
 }
@@ -53,7 +59,7 @@ bool io_send_begin(struct io *io, struct slot *s, int fd, const struct octets *o
 
 int io_send_flags(struct io *io, int flags)
 {
-	const struct flow *f = io->sending.flow;
+	const struct flow *f = slot_state_of(io->word) == SLOT_FLOWING ? flow_peek(io->slot, io->word) : NULL;
 	if (!f || !flow_has(f, FLOW_HAS_LIMITS) || flags & MSG_NOSIGNAL || guest_is_restricted())
 		return flags;
 	io->is_quiet = true;
@@ -85,6 +91,14 @@ ssize_t io_receive_end(struct io *io, const struct octets *o, ssize_t result, in
 	return result;
 }
 
+ssize_t io_received_late(struct slot *s, uint64_t word, int fd, void *buf, size_t n, ssize_t result, int flags)
+{
+	struct io io = {.slot = s, .fd = fd, .word = word};
+	struct iovec one = {buf, n};
+	struct octets o = {.iov = &one, .count = 1, .limit = n, .is_blind = flags & MSG_TRUNC};
+	return io_receive_end(&io, &o, result, flags);
+}
+
 static void raise_pipe(void)
 {
 	SYS3(SYS_tgkill, sys_getpid(), sys_gettid(), SIGPIPE);
@@ -102,7 +116,8 @@ ssize_t io_send_end(struct io *io, const struct octets *o, ssize_t result)
 		if (slot_state_of(word) == SLOT_FLOWING && is_same_life(io, word) && result > 0)
 			exchange_sends(io->slot, word, io->fd, o, &io->sending);
 	}
-	exchange_sent(io->slot, io->fd, o, &io->sending, result, err);
+	if (slot_state_of(io->sending.word) == SLOT_FLOWING)
+		exchange_sent(io->slot, io->fd, o, &io->sending, result, err);
 	word = slot_word(io->slot);
 	if (was_ended(io, word, result)) {
 		result = -1;
@@ -112,4 +127,12 @@ ssize_t io_send_end(struct io *io, const struct octets *o, ssize_t result)
 	}
 	errno = err;
 	return result;
+}
+
+ssize_t io_sent_late(struct slot *s, uint64_t word, int fd, size_t n, ssize_t result)
+{
+	struct io io = {.slot = s, .fd = fd, .word = word};
+	struct octets o = {.limit = n, .is_blind = true};
+	io.sending.word = word;
+	return io_send_end(&io, &o, result);
 }

@@ -18,6 +18,20 @@ struct io {
 	struct sending sending;
 };
 
+/* The everyday case, on its own so that it stays short: a flow that is not framed, in the midst of an answer (receive)
+ * or of a request (send). Null: not so. What comes of it is nothing but a count, if it still is so after the call. */
+static inline struct flow *io_midst(struct slot *s, uint64_t word, enum flow_phase phase)
+{
+	struct flow *f = slot_state_of(word) == SLOT_FLOWING ? flow_peek(s, word) : (struct flow *)0;
+	return f && atomic_load_explicit(&f->kind, memory_order_relaxed) != FLOW_HTTP1 &&
+			       flow_phase_of(flow_word(f)) == phase
+		       ? f
+		       : (struct flow *)0;
+}
+/* After a receive that began in the midst of an answer, and is no longer that: all of the end. */
+ssize_t io_received_late(struct slot *s, uint64_t word, int fd, void *buf, size_t n, ssize_t result, int flags);
+/* After a send that began in the midst of a request, and failed. */
+ssize_t io_sent_late(struct slot *s, uint64_t word, int fd, size_t n, ssize_t result);
 /* False: the socket was ended by us, or the call is rejected: errno says which, -1 is to be returned. */
 bool io_receive_begin(struct io *io, struct slot *s, int fd);
 bool io_send_begin(struct io *io, struct slot *s, int fd, const struct octets *o);

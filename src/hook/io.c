@@ -21,7 +21,7 @@ static inline struct slot *watched(int fd)
 
 /* ---- where the octets are ---- */
 
-static struct octets in_buffer(struct iovec *one, const void *buf, size_t n)
+static inline struct octets in_buffer(struct iovec *one, const void *buf, size_t n)
 {
 	*one = (struct iovec){(void *)(uintptr_t)buf, n};
 	return (struct octets){.iov = one, .count = 1, .limit = n};
@@ -29,7 +29,7 @@ static struct octets in_buffer(struct iovec *one, const void *buf, size_t n)
 
 /* A vector is read where the app's own call would have the kernel read it; what it cannot have mapped is the kernel's
  * to refuse. */
-static struct octets in_vector(const struct iovec *iov, size_t count)
+static inline struct octets in_vector(const struct iovec *iov, size_t count)
 {
 	struct octets o = {.iov = iov, .count = (int)count};
 	if (count > 1024 || (count && !addr_may_be_mapped(iov)))
@@ -42,13 +42,13 @@ static struct octets in_vector(const struct iovec *iov, size_t count)
 	return o;
 }
 
-static struct octets in_message(const struct msghdr *msg)
+static inline struct octets in_message(const struct msghdr *msg)
 {
 	return addr_may_be_mapped(msg) ? in_vector(msg->msg_iov, msg->msg_iovlen)
 				       : (struct octets){.is_blind = true, .limit = 1};
 }
 
-static struct octets unseen(size_t n)
+static inline struct octets unseen(size_t n)
 {
 	return (struct octets){.limit = n, .is_blind = true};
 }
@@ -58,7 +58,7 @@ static struct octets unseen(size_t n)
 /* A hook is a load, a branch and a jump to the real function. What follows when the slot is watched is a function of
  * its own: in one body with it the compiler would save and restore registers on the everyday road (14 instructions
  * more). where the octets are, flags, is_ours: looked at only then. */
-#define COLD static __attribute__((noinline, cold))
+#define COLD static __attribute__((noinline))
 #define TAKE_RECEIVE(type, name, params, args, where, flags, is_ours)                                                  \
 	COLD type name##_watched params                                                                                \
 	{                                                                                                              \
@@ -87,22 +87,55 @@ static inline bool is_data(int flags)
 }
 
 /* MSG_TRUNC throws the octets away. */
-static struct octets received_in(struct iovec *one, const void *buf, size_t n, int flags)
+static inline struct octets received_in(struct iovec *one, const void *buf, size_t n, int flags)
 {
 	return flags & MSG_TRUNC ? unseen(n) : in_buffer(one, buf, n);
 }
 
-TAKE_RECEIVE(ssize_t, recv, (int fd, void *buf, size_t n, int flags), (fd, buf, n, flags),
-	received_in(&one, buf, n, flags), flags, is_data(flags));
+/* Into one buffer: as TAKE_RECEIVE, with a short road for the midst of an answer. */
+#define TAKE_RECEIVE_INTO(type, name, params, args, flags, is_ours)                                                    \
+	COLD type name##_slow params                                                                                   \
+	{                                                                                                              \
+		struct slot *s = watched(fd);                                                                          \
+		struct iovec one;                                                                                      \
+		struct io io;                                                                                          \
+		if (!s || !(is_ours))                                                                                  \
+			return real.name args;                                                                         \
+		if (!io_receive_begin(&io, s, fd))                                                                     \
+			return -1;                                                                                     \
+		ssize_t got = real.name args;                                                                          \
+		struct octets o = received_in(&one, buf, n, flags);                                                    \
+		return (type)io_receive_end(&io, &o, got, flags);                                                      \
+	}                                                                                                              \
+	COLD type name##_watched params                                                                                \
+	{                                                                                                              \
+		struct slot *s = slot_at(fd);                                                                          \
+		uint64_t word = slot_word(s);                                                                          \
+		struct flow *f = io_midst(s, word, FLOW_ANSWERING);                                                    \
+		if (!f || !guest_is_on() || (flags) & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB))                             \
+			return name##_slow args;                                                                       \
+		ssize_t got = real.name args;                                                                          \
+		if (__builtin_expect(got <= 0 || io_midst(s, word, FLOW_ANSWERING) != f, 0))                           \
+			return (type)io_received_late(s, word, fd, buf, n, got, flags);                                \
+		atomic_fetch_add_explicit(&f->in, (uint64_t)got, memory_order_relaxed);                                \
+		return (type)got;                                                                                      \
+	}                                                                                                              \
+	EXPORT type name params                                                                                        \
+	{                                                                                                              \
+		return __builtin_expect(slot_watched(fd) != NULL, 0) ? name##_watched args : real.name args;           \
+	}                                                                                                              \
+	_Static_assert(1, "a semicolon follows")
 
-TAKE_RECEIVE(ssize_t, recvfrom,
+TAKE_RECEIVE_INTO(ssize_t, recv, (int fd, void *buf, size_t n, int flags), (fd, buf, n, flags), flags, is_data(flags));
+
+TAKE_RECEIVE_INTO(ssize_t, recvfrom,
 	(int fd, void *restrict buf, size_t n, int flags, struct sockaddr *restrict from, socklen_t *restrict len),
-	(fd, buf, n, flags, from, len), received_in(&one, buf, n, flags), flags, is_data(flags));
+	(fd, buf, n, flags, from, len), flags, is_data(flags));
 
 TAKE_RECEIVE(ssize_t, recvmsg, (int fd, struct msghdr *msg, int flags), (fd, msg, flags),
 	flags &MSG_TRUNC ? unseen(1) : in_message(msg), flags, is_data(flags));
 
-TAKE_RECEIVE(ssize_t, read, (int fd, void *buf, size_t n), (fd, buf, n), in_buffer(&one, buf, n), 0, true);
+TAKE_RECEIVE_INTO(ssize_t, read, (int fd, void *buf, size_t n), (fd, buf, n), 0, true);
 ALIAS(read, __read);
 
 TAKE_RECEIVE(
@@ -153,7 +186,7 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 	}                                                                                                              \
 	_Static_assert(1, "a semicolon follows")
 
-static struct octets sent_from(struct iovec *one, const void *buf, size_t n)
+static inline struct octets sent_from(struct iovec *one, const void *buf, size_t n)
 {
 	return n && !addr_may_be_mapped(buf) ? unseen(1) : in_buffer(one, buf, n);
 }
@@ -178,12 +211,36 @@ static ssize_t writev_quietly(struct io *io, const struct iovec *iov, int n)
 	return r < 0 && errno == ENOTSOCK ? real.writev(io->fd, iov, n) : r;
 }
 
-TAKE_SEND(ssize_t, send, (int fd, const void *buf, size_t n, int flags), (fd, buf, n, flags), sent_from(&one, buf, n),
+/* From one buffer: with a short road for the midst of a request. */
+#define TAKE_SEND_FROM(type, name, params, args, call)                                                                 \
+	COLD type name##_slow params                                                                                   \
+	{                                                                                                              \
+		SENDING(name, sent_from(&one, buf, n), call, real.name args);                                          \
+	}                                                                                                              \
+	COLD type name##_watched params                                                                                \
+	{                                                                                                              \
+		struct slot *s = slot_at(fd);                                                                          \
+		uint64_t word = slot_word(s);                                                                          \
+		struct flow *f = io_midst(s, word, FLOW_WAITING);                                                      \
+		/* Whatever may end in an error that we have to look at takes the other road. */                       \
+		if (!f || !guest_is_on() || flow_has(f, FLOW_HAS_LIMITS))                                              \
+			return name##_slow args;                                                                       \
+		type gone = real.name args;                                                                            \
+		if (__builtin_expect(gone < 0, 0))                                                                     \
+			return (type)io_sent_late(s, word, fd, n, gone);                                               \
+		return gone;                                                                                           \
+	}                                                                                                              \
+	EXPORT type name params                                                                                        \
+	{                                                                                                              \
+		return __builtin_expect(slot_watched(fd) != NULL, 0) ? name##_watched args : real.name args;           \
+	}                                                                                                              \
+	_Static_assert(1, "a semicolon follows")
+
+TAKE_SEND_FROM(ssize_t, send, (int fd, const void *buf, size_t n, int flags), (fd, buf, n, flags),
 	real.send(fd, buf, n, io_send_flags(&io, flags)));
 ALIAS(send, __send);
 
-TAKE_SEND(ssize_t, write, (int fd, const void *buf, size_t n), (fd, buf, n), sent_from(&one, buf, n),
-	write_quietly(&io, buf, n));
+TAKE_SEND_FROM(ssize_t, write, (int fd, const void *buf, size_t n), (fd, buf, n), write_quietly(&io, buf, n));
 ALIAS(write, __write);
 
 TAKE_SEND(ssize_t, writev, (int fd, const struct iovec *iov, int n), (fd, iov, n), in_vector(iov, (size_t)n),
