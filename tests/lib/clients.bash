@@ -26,3 +26,30 @@ except OSError as e:
 	*) fail "no such client: $1" ;;
 	esac
 }
+
+# Programs as they are, each making one call: `caller NAME HOST PORT [TIMES]` sets `cmd`, and `calls`: how many it makes (slow
+# starters make TIMES at once). It ends with 0 only when the answer was whole and good, and
+# with 3 when it takes a short body for a whole one. What repeats by itself is told not to, where it can be told: java's HttpURLConnection
+# cannot, and repeats a GET whose answer broke before its head.
+caller() {
+	local host=$2 port=$3 times=${4:-1} programs=$root/tests/programs
+	calls=1
+	case $1 in
+	curl) cmd=(curl -fsS "http://$host:$port/") ;;
+	wget) cmd=(wget -nv -O- --tries=1 "http://$host:$port/") ;;
+	urllib | http.client | asyncio | requests) cmd=(python3 "$programs/fetch.py" "$1" "$host" "$port") ;;
+	node) cmd=(node "$programs/fetch.js" "$host" "$port") ;;
+	HttpClient | HttpURLConnection)
+		calls=$times
+		cmd=(java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$bin" Fetch "$1" "$host" "$port" "$times")
+		;;
+	php) cmd=(php -d default_socket_timeout=60 "$programs/fetch.php" "$host" "$port") ;;
+	ruby) cmd=(ruby "$programs/fetch.rb" "$host" "$port") ;;
+	perl) cmd=(perl "$programs/fetch.pl" "$host" "$port") ;;
+	redis-cli) cmd=(redis-cli -e -h "$host" -p "$port" get x) ;;
+	psql) cmd=(env PGSSLMODE=disable PGGSSENCMODE=disable psql -w -h "$host" -p "$port" -U nobody -c 'select 1' nowhere) ;;
+	stdio) cmd=("$bin/stdio_client" "$port") ;;
+	io_uring) cmd=("$bin/uring_client" "$port") ;;
+	*) fail "no such client: $1" ;;
+	esac
+}

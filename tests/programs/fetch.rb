@@ -1,0 +1,12 @@
+# One GET: fetch.rb HOST PORT. Exit codes as of fetch.py. It repeats nothing, and wants its bodies whole.
+require 'net/http'
+begin
+  http = Net::HTTP.new(ARGV[0], ARGV[1].to_i)
+  http.max_retries = 0
+  http.ignore_eof = false if http.respond_to? :ignore_eof= # not in Debian 12's
+  answer = http.start { |h| h.get('/') }
+rescue SystemCallError, IOError, Net::ProtocolError => e
+  abort "#{e.class}: #{e.message}"
+end
+exit 1 if answer.code.to_i >= 400
+exit 3 if answer.body.bytesize != answer['Content-Length'].to_i
