@@ -16,7 +16,7 @@ ten_bytes_in_2_7_s() { # read|poll|stdio
 	assert_equal "$came $how" "3 ETIMEDOUT"
 	[ "$ms" -ge 999 ] || fail "ended after $ms ms, before the limit"
 	within "$ms" 1020
-	assert_equal "$(destination "127.0.0.1:$server_port" failures.deadline)" 1
+	assert_equal "$(failed_by "127.0.0.1:$server_port" deadline)" 1
 	# What ended it was a reset, as the server saw it.
 	wait_until peer_has server closed 2
 	assert_equal "$(tail -n 1 "$dir/server.log" | cut -d' ' -f6)" reset

@@ -198,6 +198,8 @@ for group in json.load(sys.stdin)["groups"]:
 sys.exit("no destination " + os.environ["NAME"])' <<<"$status"
 }
 state_is() { [ "$(destination "$1" state)" = "$2" ]; }
+# failed_by NAME KIND: how many calls failed so.
+failed_by() { destination "$1" failures | KIND=$2 python3 -c 'import json, os, sys; print(json.load(sys.stdin).get(os.environ["KIND"], 0))'; }
 # transitions NAME: one "from>to" a line, oldest first.
 transitions() {
 	resil events --json | NAME=$1 python3 -c '

@@ -113,3 +113,10 @@ haproxy_proxy_start() {
 	up "$1" "${!pid}" "$port"
 	printf -v "$1_port" %s "$port"
 }
+
+untouched() { # DESTINATION: calls were seen, and none failed
+	assert_equal "$(destination "$1" state)" closed
+	assert_equal "$(destination "$1" calls.failure)" 0
+	assert_equal "$(destination "$1" failures | tr -dc 1-9)" ""
+	[ "$(destination "$1" calls.total)" -ge 1 ] || fail "no call was seen"
+}
