@@ -13,7 +13,8 @@ ten_bytes_in_2_7_s() { # read|poll|stdio
 	shim_part
 	export RESIL_SET='deadline=1s'
 	read -r came how ms < <(under "$bin/drip_reader" "$1" "$server_port")
-	assert_equal "$came $how" "3 ETIMEDOUT"
+	# libc's own reads pass no hook: what stdio meets is the kernel's error for an ended socket.
+	if [ "$1" = stdio ]; then assert_equal "$came $how" "3 EPIPE"; else assert_equal "$came $how" "3 ETIMEDOUT"; fi
 	[ "$ms" -ge 999 ] || fail "ended after $ms ms, before the limit"
 	within "$ms" 1020
 	assert_equal "$(failed_by "127.0.0.1:$server_port" deadline)" 1

@@ -48,6 +48,20 @@ static int64_t stall_at(const struct flow *f)
 	return atomic_load_explicit(&f->heard_ns, memory_order_relaxed) + limit;
 }
 
+static int64_t shortest(const struct guard_limits *l)
+{
+	int64_t limit = l->answer_ns ? l->answer_ns : WHEEL_NEVER;
+	limit = sooner(limit, l->stall_ns ? l->stall_ns : WHEEL_NEVER);
+	return sooner(limit, l->deadline_ns ? l->deadline_ns : WHEEL_NEVER);
+}
+
+/* What no hook sees is looked at several times before its limit comes, to know by then how long it has gone on. */
+static int64_t look_every(const struct flow *f)
+{
+	int64_t limit = shortest(&f->guard.limits);
+	return limit == WHEEL_NEVER ? NS_PER_S : limit / 4 + 1;
+}
+
 int64_t flow_due_ns(const struct flow *f)
 {
 	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
@@ -55,7 +69,7 @@ int64_t flow_due_ns(const struct flow *f)
 		!atomic_load_explicit(&f->call, memory_order_relaxed))
 		return WHEEL_NEVER;
 	switch (flow_phase_of(flow_word(f))) {
-	case FLOW_FRESH:
+	case FLOW_FRESH: return sooner(deadline_at(f), f->connected_ns + look_every(f));
 	case FLOW_WAITING: return sooner(deadline_at(f), answer_at(f));
 	case FLOW_ANSWERING: return sooner(deadline_at(f), stall_at(f));
 	default: return WHEEL_NEVER;
@@ -110,14 +124,8 @@ static int64_t follow_unseen(struct flow *f, const struct view *v, int64_t now_n
 
 static int64_t unused(const struct flow *f, int64_t now_ns)
 {
-	int64_t age = now_ns - f->connected_ns;
-	int64_t limit = sooner(f->guard.limits.answer_ns ? f->guard.limits.answer_ns : WHEEL_NEVER,
-		f->guard.limits.deadline_ns ? f->guard.limits.deadline_ns : WHEEL_NEVER);
-	if (limit == WHEEL_NEVER)
-		limit = NS_PER_S;
-	if (age < limit)
-		age = limit;
-	return now_ns + sooner(age, UNUSED_AT_MOST_NS);
+	int64_t age = now_ns - f->connected_ns, least = look_every(f);
+	return now_ns + sooner(age > least ? age : least, UNUSED_AT_MOST_NS);
 }
 
 /* The limit of the whole call has passed; an answer that is not framed may be over. Returns WHEEL_NEVER + 0 for "it has
@@ -131,7 +139,7 @@ static int64_t look_at_plain_answer(struct flow *f, const struct view *v, uint64
 		return WHEEL_NEVER;
 	}
 	/* Octets that go on and on are an answer in progress; a short one, and then quiet, is most likely whole. */
-	if (last - heard >= limit / 2)
+	if (last - heard >= limit / 3)
 		return 0;
 	return last + QUIET_NS;
 }
@@ -243,7 +251,7 @@ int64_t flow_judge(struct flow *f, int fd, int64_t now_ns, bool *is_expired)
 	int64_t next = WHEEL_NEVER;
 	enum limit limit = passed(f, &v, word, now_ns, &next);
 	if (limit == NONE)
-		return next;
+		return flow_has(f, FLOW_IS_UNSEEN) ? sooner(next, now_ns + look_every(f)) : next;
 	if (!end(f, &v, word, limit, now_ns))
 		return flow_due_ns(f); /* it has ended meanwhile, or another call has begun */
 	*is_expired = true;
