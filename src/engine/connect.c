@@ -86,7 +86,31 @@ static int64_t limit_of(const struct guard *g, uint32_t call, uint32_t traits, i
 	return limit && limit < left ? limit : left;
 }
 
-static enum connect_begun begin(struct slot *s, const struct addr *a, struct attempt *at)
+/* Options that the policy asks for, where the app has set none (CONTRACT `keepalive`, `tcp_user_timeout`). */
+static void set_if_unset(int fd, int level, int name, int value)
+{
+	int now = 0;
+	socklen_t len = sizeof now;
+	if (sys_getsockopt(fd, level, name, &now, &len) == 0 && now == 0)
+		sys_setsockopt(fd, level, name, &value, sizeof value);
+}
+
+static __attribute__((noinline)) void tune(int fd, const struct guard_limits *l)
+{
+	int now = 1;
+	socklen_t len = sizeof now;
+	if (guest_is_restricted())
+		return;
+	if (l->keepalive_s && sys_getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &now, &len) == 0 && now == 0) {
+		int on = 1, idle = (int)l->keepalive_s;
+		sys_setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+		sys_setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+	}
+	if (l->user_timeout_ms)
+		set_if_unset(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)l->user_timeout_ms);
+}
+
+static enum connect_begun begin(struct slot *s, int fd, const struct addr *a, struct attempt *at)
 {
 	int64_t now = clock_now_ns();
 	struct guard g;
@@ -135,6 +159,8 @@ static enum connect_begun begin(struct slot *s, const struct addr *a, struct att
 		return CONNECT_PASSES;
 	}
 	at->word = (word & ~0xffULL) + SLOT_CONNECTING;
+	if (__builtin_expect((g.limits.keepalive_s | g.limits.user_timeout_ms) && !(traits & TRAIT_UNIX), 0))
+		tune(fd, &g.limits);
 	guest_look_again(now);
 	service_follow(g.region, now);
 	return CONNECT_TRACKED;
@@ -248,7 +274,7 @@ int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
 		return -1;
 	/* Nothing on the way touches errno but a rejection: success leaves it as found. */
 	struct attempt at;
-	enum connect_begun begun = prepare(s, fd, &a) ? begin(s, &a, &at) : CONNECT_PASSES;
+	enum connect_begun begun = prepare(s, fd, &a) ? begin(s, fd, &a, &at) : CONNECT_PASSES;
 	if (begun == CONNECT_REJECTED)
 		return -1;
 	if (begun == CONNECT_PASSES)
@@ -283,7 +309,7 @@ enum connect_begun connect_fastopen_begin(int fd, const struct sockaddr *to, soc
 	if (slot_state_of(slot_word(s)) == SLOT_EXPIRED && tell_expired(s, fd))
 		return CONNECT_REJECTED;
 	struct attempt at;
-	enum connect_begun begun = prepare(s, fd, &a) ? begin(s, &a, &at) : CONNECT_PASSES;
+	enum connect_begun begun = prepare(s, fd, &a) ? begin(s, fd, &a, &at) : CONNECT_PASSES;
 	if (begun == CONNECT_REJECTED)
 		return begun;
 	if (begun == CONNECT_TRACKED) {

@@ -6,9 +6,11 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "base/real.h"
 #include "base/tcpinfo.h"
 #include "engine/guest.h"
 #include "engine/service.h"
+#include "engine/wheel.h"
 
 /* Between connect and the first octet so long: the connection was made ahead of need, and the call begins now. */
 #define AHEAD_NS NS_PER_S
@@ -365,10 +367,55 @@ static void plain_sends(struct feed *x)
 	}
 }
 
+/* The time left, for the server to know (CONTRACT `deadline_header`). Before the octets are announced. */
+static void find_edits(struct feed *x, const struct octets *o, struct sending *sending)
+{
+	struct flow *f = x->f;
+	bool is_new = flow_phase_of(flow_word(f)) == FLOW_IDLE;
+	int64_t at = flow_deadline_at(f, is_new, now_of(x)), left = at - now_of(x);
+	for (int i = 0; i < f->carried_count; i++)
+		sending->edits[i] = f->carried[i];
+	if (at == WHEEL_NEVER && !f->carried_count)
+		return;
+	sending->edit_count =
+		deadline_header_find(&f->http, o->iov, o->count, o->limit, guard_header_name(f->guard.limits.header),
+			left > 0 ? (uint64_t)(left / NS_PER_MS) : 0, sending->edits, f->carried_count);
+}
+
+#define PIECES 128
+
+ssize_t exchange_send_edited(int fd, const struct octets *o, struct sending *sending, int flags, bool is_blocking)
+{
+	struct flow *f = sending->flow;
+	const char *name = guard_header_name(f->guard.limits.header);
+	char text[DEADLINE_HEADER_MAX][DEADLINE_HEADER_TEXT_MAX];
+	struct iovec pieces[PIECES];
+	for (;;) {
+		int n = deadline_header_vector(
+			sending->edits, sending->edit_count, name, o->iov, o->count, o->limit, pieces, PIECES, text);
+		struct msghdr msg = {.msg_iov = pieces, .msg_iovlen = (size_t)n};
+		ssize_t gone = real.sendmsg(fd, &msg, flags);
+		if (gone < 0)
+			return gone;
+		size_t own = deadline_header_sent(sending->edits, &sending->edit_count, name, o->limit, (size_t)gone);
+		f->carried_count = (uint8_t)sending->edit_count;
+		for (int i = 0; i < sending->edit_count && i < DEADLINE_HEADER_CARRY; i++)
+			f->carried[i] = sending->edits[i];
+		if (own > 0)
+			return (ssize_t)own;
+		/* Only octets of ours went: of the app's none could, so far. */
+		if (!is_blocking) {
+			errno = EAGAIN;
+			return -1;
+		}
+	}
+}
+
 static __attribute__((noinline)) bool sends(
 	struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
 {
 	sending->is_announced = sending->was_asking = false;
+	sending->edit_count = 0;
 	struct flow *f = sending->flow = flow_hold(s, word);
 	if (!f)
 		return true;
@@ -387,6 +434,8 @@ static __attribute__((noinline)) bool sends(
 	}
 	if (kind == FLOW_HTTP1) {
 		sending->was_asking = flow_has(f, FLOW_IS_ASKING);
+		if (f->guard.limits.header && !o->is_fixed && http1_is_framed(&f->http))
+			find_edits(&x, o, sending);
 		if (flow_phase_of(flow_word(f)) == FLOW_WAITING)
 			flow_mark(f, FLOW_HAS_SENT);
 		sending->is_announced =
@@ -412,6 +461,7 @@ bool exchange_sends(struct slot *s, uint64_t word, int fd, const struct octets *
 	struct flow *f = flow_peek(s, word);
 	sending->word = word;
 	sending->flow = NULL;
+	sending->edit_count = 0;
 	if (!f)
 		return true;
 	if (atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_PLAIN &&

@@ -17,6 +17,7 @@ struct octets {
 	int count;
 	size_t limit;
 	bool is_blind;
+	bool is_fixed; /* they must go as they are */
 };
 
 /* What a send carries from before its system call to after it. On the hook's stack. */
@@ -26,6 +27,9 @@ struct sending {
 	bool is_announced;
 	bool was_asking; /* the request was not whole before */
 	struct http1_mark mark;
+	/* What the deadline header changes in the octets; none: they go as they are. */
+	int edit_count;
+	struct deadline_header_edit edits[DEADLINE_HEADER_MAX];
 };
 
 /* Before a receive: the app wants to read (A12). */
@@ -35,6 +39,9 @@ void exchange_received(
 	struct slot *s, uint64_t word, int fd, const struct octets *o, ssize_t result, int err, int flags);
 /* Before a send. False: rejected, errno is ECONNRESET (B20), nothing is to be sent. */
 bool exchange_sends(struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending);
+/* The system call in its place where there are edits: sends the edited octets. Returns what went of the app's own, or
+ * -1 with errno. flags: MSG_... */
+ssize_t exchange_send_edited(int fd, const struct octets *o, struct sending *sending, int flags, bool is_blocking);
 /* After it. */
 void exchange_sent(struct slot *s, int fd, const struct octets *o, struct sending *sending, ssize_t result, int err);
 /* The app ends both directions itself. */

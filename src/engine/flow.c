@@ -44,6 +44,7 @@ static void fill(struct flow *f, uint32_t call, int64_t now_ns)
 	f->guard = *call_guard(call);
 	f->connected_ns = now_ns;
 	f->first_count = 0;
+	f->carried_count = 0;
 	enum flow_kind kind = kind_of(f->guard.limits.protocol);
 	memset(&f->http, 0, sizeof f->http);
 	if (kind == FLOW_HTTP1)

@@ -19,6 +19,7 @@
 #include "engine/guard.h"
 #include "engine/pool.h"
 #include "engine/slot.h"
+#include "wire/deadline_header.h"
 #include "wire/http1.h"
 #include "wire/sniff.h"
 
@@ -65,6 +66,9 @@ struct flow {
 	uint8_t first[SNIFF_CLIENT_MAX]; /* the client's first octets, until they settle what it speaks */
 	uint8_t first_count;
 	struct http1 http;
+	/* Of the deadline header, left by a send that stopped in them: they go with the next. */
+	uint8_t carried_count;
+	struct deadline_header_edit carried[DEADLINE_HEADER_CARRY];
 };
 
 /* The flow of a slot's life, not held: only for a look, or a mark that does no harm on another. Null: there is none. */
@@ -137,6 +141,9 @@ bool flow_is_dropped_kept(const struct flow *f, int64_t now_ns);
 bool flow_may_owe_nothing(const struct flow *f);
 void flow_note_answer(const struct flow *f);
 
+/* The end of the whole call, its own deadline or the ambient one: CLOCK_MONOTONIC, WHEEL_NEVER: none. is_new: of a call
+ * that begins now. (overdue.c) */
+int64_t flow_deadline_at(const struct flow *f, bool is_new, int64_t now_ns);
 /* When the timer has to look at it next; WHEEL_NEVER: not now. (overdue.c) */
 int64_t flow_due_ns(const struct flow *f);
 /* The timer looks at a flow that is due; fd leads to the very socket. Returns when to look next, or WHEEL_NEVER.

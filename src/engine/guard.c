@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "core/registry.h"
@@ -141,6 +142,8 @@ static struct guard_limits limits_of(const struct policy *p)
 		.abandon_ns = p->abandon_after_ns,
 		.trip_mask = p->trip_mask,
 		.protocol = p->protocol,
+		.keepalive_s = (uint32_t)(p->keepalive_ns / NS_PER_S),
+		.user_timeout_ms = (uint32_t)(p->tcp_user_timeout_ns / NS_PER_MS),
 		.header = header_number(p->deadline_header),
 	};
 }

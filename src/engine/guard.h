@@ -19,7 +19,8 @@ struct guard_limits {
 	int64_t abandon_ns;
 	uint32_t trip_mask; /* bit 1 << enum failure_kind */
 	enum policy_protocol protocol;
-	uint8_t header; /* deadline_header: guard_header_name(), 0: none */
+	uint32_t keepalive_s, user_timeout_ms; /* socket options; 0: off */
+	uint8_t header;			       /* deadline_header: guard_header_name(), 0: none */
 };
 
 struct guard {

@@ -24,6 +24,7 @@ static bool may_go_on(struct io *io, struct slot *s, int fd)
 	io->word = slot_word(s);
 	io->is_quiet = false;
 	io->sending.flow = NULL;
+	io->sending.edit_count = 0;
 	io->sending.word = io->word;
 	switch (slot_state_of(io->word)) {
 	case SLOT_EXPIRED:
@@ -64,6 +65,12 @@ int io_send_flags(struct io *io, int flags)
 		return flags;
 	io->is_quiet = true;
 	return flags | MSG_NOSIGNAL;
+}
+
+ssize_t io_send_edited(struct io *io, const struct octets *o, int flags)
+{
+	bool is_blocking = !(flags & MSG_DONTWAIT) && !(atomic_load(&io->slot->traits) & TRAIT_NONBLOCKING);
+	return exchange_send_edited(io->fd, o, &io->sending, io_send_flags(io, flags), is_blocking);
 }
 
 /* The timer ended it while we waited: what the kernel says of that is translated. */

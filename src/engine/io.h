@@ -37,6 +37,12 @@ bool io_receive_begin(struct io *io, struct slot *s, int fd);
 bool io_send_begin(struct io *io, struct slot *s, int fd, const struct octets *o);
 /* The flags for a send: with MSG_NOSIGNAL where we may end the socket ourselves (C11). is_quiet is set then. */
 int io_send_flags(struct io *io, int flags);
+/* The octets are to be sent otherwise than the app has them: by this, instead of its own call. */
+static inline bool io_is_edited(const struct io *io)
+{
+	return __builtin_expect(io->sending.edit_count > 0, 0);
+}
+ssize_t io_send_edited(struct io *io, const struct octets *o, int flags);
 /* What the app is to see of the system call's result, errno as it is to see it. flags: MSG_... of a receive. */
 ssize_t io_receive_end(struct io *io, const struct octets *o, ssize_t result, int flags);
 ssize_t io_send_end(struct io *io, const struct octets *o, ssize_t result);

@@ -32,6 +32,15 @@ static int64_t deadline_at(const struct flow *f)
 	return ambient ? sooner(at, ambient) : at;
 }
 
+int64_t flow_deadline_at(const struct flow *f, bool is_new, int64_t now_ns)
+{
+	int64_t own = f->guard.limits.deadline_ns, ambient = ambient_ns();
+	if (!is_new)
+		return deadline_at(f);
+	int64_t at = own ? now_ns + own : WHEEL_NEVER;
+	return ambient ? sooner(at, ambient) : at;
+}
+
 static int64_t answer_at(const struct flow *f)
 {
 	int64_t limit = f->guard.limits.answer_ns;

@@ -44,8 +44,11 @@ static inline struct octets in_vector(const struct iovec *iov, size_t count)
 
 static inline struct octets in_message(const struct msghdr *msg)
 {
-	return addr_may_be_mapped(msg) ? in_vector(msg->msg_iov, msg->msg_iovlen)
-				       : (struct octets){.is_blind = true, .limit = 1};
+	if (!addr_may_be_mapped(msg))
+		return (struct octets){.is_blind = true, .limit = 1};
+	struct octets o = in_vector(msg->msg_iov, msg->msg_iovlen);
+	o.is_fixed = msg->msg_controllen > 0; /* what goes with it belongs to these very octets */
+	return o;
 }
 
 static inline struct octets unseen(size_t n)
@@ -163,7 +166,7 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 /* ---- sending ---- */
 
 /* As TAKE_RECEIVE. call: what is made of it, with the flags that `quiet` gives a send of no flags or of these. */
-#define SENDING(name, where, call, otherwise)                                                                          \
+#define SENDING(name, where, flags, call, otherwise)                                                                   \
 	struct slot *s = watched(fd);                                                                                  \
 	struct iovec one;                                                                                              \
 	struct io io;                                                                                                  \
@@ -173,12 +176,12 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 	struct octets o = where;                                                                                       \
 	if (!io_send_begin(&io, s, fd, &o))                                                                            \
 		return -1;                                                                                             \
-	return io_send_end(&io, &o, call)
+	return io_send_end(&io, &o, io_is_edited(&io) ? io_send_edited(&io, &o, flags) : (call))
 
-#define TAKE_SEND(type, name, params, args, where, call)                                                               \
+#define TAKE_SEND(type, name, params, args, where, flags, call)                                                        \
 	COLD type name##_watched params                                                                                \
 	{                                                                                                              \
-		SENDING(name, where, call, real.name args);                                                            \
+		SENDING(name, where, flags, call, real.name args);                                                     \
 	}                                                                                                              \
 	EXPORT type name params                                                                                        \
 	{                                                                                                              \
@@ -212,10 +215,10 @@ static ssize_t writev_quietly(struct io *io, const struct iovec *iov, int n)
 }
 
 /* From one buffer: with a short road for the midst of a request. */
-#define TAKE_SEND_FROM(type, name, params, args, call)                                                                 \
+#define TAKE_SEND_FROM(type, name, params, args, flags, call)                                                          \
 	COLD type name##_slow params                                                                                   \
 	{                                                                                                              \
-		SENDING(name, sent_from(&one, buf, n), call, real.name args);                                          \
+		SENDING(name, sent_from(&one, buf, n), flags, call, real.name args);                                   \
 	}                                                                                                              \
 	COLD type name##_watched params                                                                                \
 	{                                                                                                              \
@@ -236,20 +239,20 @@ static ssize_t writev_quietly(struct io *io, const struct iovec *iov, int n)
 	}                                                                                                              \
 	_Static_assert(1, "a semicolon follows")
 
-TAKE_SEND_FROM(ssize_t, send, (int fd, const void *buf, size_t n, int flags), (fd, buf, n, flags),
+TAKE_SEND_FROM(ssize_t, send, (int fd, const void *buf, size_t n, int flags), (fd, buf, n, flags), flags,
 	real.send(fd, buf, n, io_send_flags(&io, flags)));
 ALIAS(send, __send);
 
-TAKE_SEND_FROM(ssize_t, write, (int fd, const void *buf, size_t n), (fd, buf, n), write_quietly(&io, buf, n));
+TAKE_SEND_FROM(ssize_t, write, (int fd, const void *buf, size_t n), (fd, buf, n), 0, write_quietly(&io, buf, n));
 ALIAS(write, __write);
 
-TAKE_SEND(ssize_t, writev, (int fd, const struct iovec *iov, int n), (fd, iov, n), in_vector(iov, (size_t)n),
+TAKE_SEND(ssize_t, writev, (int fd, const struct iovec *iov, int n), (fd, iov, n), in_vector(iov, (size_t)n), 0,
 	writev_quietly(&io, iov, n));
 
-TAKE_SEND(ssize_t, sendfile, (int fd, int in, off_t *at, size_t n), (fd, in, at, n), unseen(n),
+TAKE_SEND(ssize_t, sendfile, (int fd, int in, off_t *at, size_t n), (fd, in, at, n), unseen(n), 0,
 	real.sendfile(fd, in, at, n));
 
-TAKE_SEND(ssize_t, sendfile64, (int fd, int in, off64_t *at, size_t n), (fd, in, at, n), unseen(n),
+TAKE_SEND(ssize_t, sendfile64, (int fd, int in, off64_t *at, size_t n), (fd, in, at, n), unseen(n), 0,
 	real.sendfile64(fd, in, at, n));
 
 COLD ssize_t splice_watched(int in, off64_t *at_in, int out, off64_t *at_out, size_t n, unsigned flags)
@@ -299,7 +302,7 @@ COLD ssize_t sendto_watched(int fd, const void *buf, size_t n, int flags, const 
 		if (begun == CONNECT_TRACKED)
 			return connect_fastopen_end(fd, real.sendto(fd, buf, n, flags, to, len));
 	}
-	SENDING(sendto, sent_from(&one, buf, n), real.sendto(fd, buf, n, io_send_flags(&io, flags), to, len),
+	SENDING(sendto, sent_from(&one, buf, n), flags, real.sendto(fd, buf, n, io_send_flags(&io, flags), to, len),
 		real.sendto(fd, buf, n, flags, to, len));
 }
 
@@ -318,7 +321,7 @@ COLD ssize_t sendmsg_watched(int fd, const struct msghdr *msg, int flags)
 		if (begun == CONNECT_TRACKED)
 			return connect_fastopen_end(fd, real.sendmsg(fd, msg, flags));
 	}
-	SENDING(sendmsg, in_message(msg), real.sendmsg(fd, msg, io_send_flags(&io, flags)),
+	SENDING(sendmsg, in_message(msg), flags, real.sendmsg(fd, msg, io_send_flags(&io, flags)),
 		real.sendmsg(fd, msg, flags));
 }
 
