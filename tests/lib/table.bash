@@ -134,7 +134,8 @@ cell() { # CLIENT FAULT POLICY LIMIT CLOCK KIND
 		END { print late + 0, early + 0 }')
 	sed -n "$((before + 1)),\$p" "$log" >>"$dir/$fault.calls"
 	destination "$name" failures >>"$dir/$fault.calls" 2>&1 || true
-	if [ $worst != error ]; then
+	# Whatever the program makes of it, the limit must have held and the circuit be open.
+	if [ $worst = success ] || [ $worst = hangs ]; then
 		echo $worst
 	elif [ "$limit" != 0 ] && [ "$late" -gt $((20 + TEST_ALLOWANCE_MS)) ]; then
 		echo "late:$late"
@@ -146,6 +147,8 @@ cell() { # CLIENT FAULT POLICY LIMIT CLOCK KIND
 		echo more-than-5
 	elif [ "$(failed_by "$name" "$kind")" != 5 ]; then
 		echo "not:$kind"
+	elif [ $worst = short ]; then
+		echo short
 	elif [ "$limit" != 0 ]; then
 		printf '%+dms\n' "$late"
 	else
