@@ -128,6 +128,13 @@ check:
 	@$(MAKE) --no-print-directory all unit
 	@BUILD=$(BUILD) scripts/check
 
+# Long: sixteen clients against every way in which a server fails, two rows of which are part of check.
+.PHONY: table
+table:
+	@scripts/deps check
+	@$(MAKE) --no-print-directory all unit
+	@BUILD=$(BUILD) scripts/check tests/table/*.bats
+
 # Long: other people's suites under the shim and without.
 .PHONY: conformance
 conformance:

@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # The table of wire.bats, of engines that take their time to start.
-load lib/common
-load lib/clients
-load lib/table
+load ../lib/common
+load ../lib/clients
+load ../lib/table
 
 setup_file() { table_head; }
 
