@@ -78,7 +78,8 @@ enum records_kind records_of_server(const void *first, size_t n)
 
 void records_init(struct records *r, enum records_kind kind)
 {
-	*r = (struct records){.kind = (uint8_t)kind};
+	memset(r, 0, sizeof *r);
+	r->kind = (uint8_t)kind;
 }
 
 /* Release: with the count the receiver sees what was written before it. */
@@ -465,7 +466,7 @@ static bool mysql_sent(struct records *r, const unsigned char *p, const unsigned
 	for (; p < end && side->have < 8; side->have++, p++)
 		if (side->have >= 4)
 			side->items |= (uint32_t)*p << 8 * (side->have - 4);
-	return !(side->items & MYSQL_ENDS_RECORDS);
+	return side->have < 8 || !(side->items & MYSQL_ENDS_RECORDS);
 }
 
 static bool mysql_received(struct records *r, const unsigned char *p, const unsigned char *end)
