@@ -168,6 +168,10 @@ static const struct {
 	{"PostgreSQL: an end while idle", RECORDS_POSTGRES, {UP, R("E\0\0\0\5", MIDST), R("\0", WHOLE)}},
 	{"PostgreSQL: an unknown type", RECORDS_POSTGRES, {UP, S(QUERY, AWAITED), R("x", LOST)}},
 	{"PostgreSQL: a type of nought", RECORDS_POSTGRES, {UP, S("\0", LOST)}},
+	{"PostgreSQL: a ReadyForQuery of another size", RECORDS_POSTGRES, {UP, R("Z\0\0\0\6", LOST)}},
+	{"PostgreSQL: a notice behind an error instead of TLS", RECORDS_POSTGRES,
+		{S(SSL, AWAITED), R(ERROR, WHOLE), S(STARTUP, AWAITED), R("N\0\0\0\5\0", AWAITED), R(AUTH_OK, MIDST)}},
+	{"PostgreSQL: a start-up of no known version", RECORDS_POSTGRES, {S("\0\0\0\x10\0\4\0\0user\0a\0\0", LOST)}},
 	{"PostgreSQL: a length below reason", RECORDS_POSTGRES, {UP, R("D\0\0\0\3", LOST)}},
 	{"PostgreSQL: a length beyond reason", RECORDS_POSTGRES, {UP, R("D\x40\0\0\1", LOST)}},
 	{"MySQL: at the end of a packet", RECORDS_MYSQL,
@@ -220,7 +224,8 @@ static void kinds(void)
 	tap_ok(CLIENT(SSL) == RECORDS_POSTGRES && CLIENT(GSSENC) == RECORDS_POSTGRES &&
 			CLIENT(STARTUP) == RECORDS_POSTGRES && CLIENT("\0\0\0\x10\x04\xd2\x16\x2e") == RECORDS_POSTGRES,
 		"PostgreSQL is recognised");
-	tap_ok(!CLIENT("\0\0\0\x09\x04\xd2\x16\x2f") && !CLIENT("\0\0\0\x10\0\2\0\0") && !CLIENT("\0\1\0\0\0\3\0\0") &&
+	tap_ok(!CLIENT("\0\0\0\x09\x04\xd2\x16\x2f") && !CLIENT("\0\0\0\x10\0\2\0\0") &&
+			!CLIENT("\0\0\x27\x11\0\3\0\0") && !CLIENT("\0\0\x27\x11\x04\xd2\x16\x2e") &&
 			!CLIENT("\0\0\0\x10\0\3\0"),
 		"what is not PostgreSQL is not");
 	tap_ok(SERVER(GREETING) == RECORDS_MYSQL, "MySQL is recognised");
