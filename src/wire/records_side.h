@@ -4,9 +4,10 @@
  *   RESP        START ─ type ─► LINE ─► LINE_LF ─► START              + - : _ , # (
  *                           ─► NUMBER ─► NUMBER_LF ─► START           aggregates: `items` grows
  *                                                  ─► BODY ─► BODY_CR ─► BODY_LF ─► START
- *   PostgreSQL  START ─ type ─► LENGTH ─► (CODE) ─► BODY ─► START     start-ups have no type; ENDED after a cancel
- * request MySQL       START ─► LENGTH ─► BODY ─► START                      of the client only the first 8 octets are
- * read */
+ *   PostgreSQL  START ─ type ─► LENGTH ─► (CODE) ─► BODY ─► START     start-ups have no type
+ *   MySQL       START ─► LENGTH ─► BODY ─► START                      received
+ *
+ * ENDED: the client has sent a cancel request. Of MySQL's client the first 8 octets alone are read. */
 #ifndef RESIL_WIRE_RECORDS_SIDE_H
 #define RESIL_WIRE_RECORDS_SIDE_H
 
