@@ -174,19 +174,6 @@ static size_t gather(uint8_t *to, size_t room, const struct octets *o)
 	return n;
 }
 
-/* Protocols that owe an answer to what a client opens with, beside those that sniff.h knows: PostgreSQL's start-up and
- * RESP. */
-static bool owes_answers(const uint8_t *first, size_t n)
-{
-	static const uint8_t starts[][4] = {{4, 210, 22, 47}, {4, 210, 22, 48}, {0, 3, 0, 0}};
-	if (n >= 4 && first[0] == '*' && first[1] >= '1' && first[1] <= '9')
-		return true;
-	for (size_t i = 0; n >= 8 && i < sizeof starts / sizeof starts[0]; i++)
-		if (first[0] == 0 && memcmp(first + 4, starts[i], 4) == 0)
-			return true;
-	return false;
-}
-
 /* The client's first octets settle the protocol (A12). They are about to be sent. */
 static void find_kind(struct feed *x, const struct octets *o)
 {
@@ -218,9 +205,12 @@ static void find_kind(struct feed *x, const struct octets *o)
 		return;
 	case SNIFF_UNKNOWN: break;
 	}
-	if (owes_answers(f->first, n))
+	enum records_kind records = before ? RECORDS_NONE : records_of_client(f->first, n);
+	if (records != RECORDS_NONE) {
 		flow_mark(f, FLOW_OWES);
-	atomic_store(&f->kind, FLOW_PLAIN);
+		records_init(&f->records, records);
+	}
+	atomic_store(&f->kind, records != RECORDS_NONE ? FLOW_RECORDS : FLOW_PLAIN);
 }
 
 /* ---- the doors ---- */
@@ -263,18 +253,66 @@ void exchange_receives(struct slot *s, uint64_t word, int fd)
 		tries_to_read(s, word, fd);
 }
 
+/* ---- answers of known length ---- */
+
+static void tell_records_sent(struct flow *f, const struct octets *o, size_t gone)
+{
+	for (int i = 0; i < o->count && gone > 0; i++) {
+		size_t n = o->iov[i].iov_len < gone ? o->iov[i].iov_len : gone;
+		records_sent(&f->records, o->iov[i].iov_base, n);
+		gone -= n;
+	}
+}
+
+static void records_came(struct feed *x, const struct octets *o, size_t n)
+{
+	struct flow *f = x->f;
+	enum records_at at = records_now(&f->records);
+	answer_begins(x);
+	for (int i = 0; i < o->count && n > 0; i++) {
+		size_t piece = o->iov[i].iov_len < n ? o->iov[i].iov_len : n;
+		at = records_received(&f->records, o->iov[i].iov_base, piece);
+		n -= piece;
+	}
+	uint64_t word = flow_word(f);
+	switch (at) {
+	case RECORDS_WHOLE:
+		flow_mark(f, FLOW_IS_KEPT);
+		end_call(x, FLOW_IDLE, BREAKER_SUCCESS, 0);
+		break;
+	case RECORDS_AWAITED: /* what came was a notice, or the end of one answer of several */
+		if (flow_phase_of(word) == FLOW_ANSWERING) {
+			atomic_store(&f->asked_ns, now_of(x));
+			flow_step(f, word, FLOW_WAITING);
+			x->must_arm = true;
+		}
+		break;
+	case RECORDS_LOST: atomic_store(&f->kind, FLOW_PLAIN); break;
+	default: break;
+	}
+}
+
 static void received_some(struct feed *x, const struct octets *o, size_t n)
 {
 	struct flow *f = x->f;
 	atomic_fetch_add_explicit(&f->in, n, memory_order_relaxed);
 	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	bool is_first = kind == FLOW_UNKNOWN && !f->first_count && !o->is_blind && o->count > 0 &&
+			flow_phase_of(flow_word(f)) != FLOW_ANSWERING;
+	size_t in_first = o->count > 0 && n > o->iov[0].iov_len ? o->iov[0].iov_len : n;
+	if (is_first && records_of_server(o->iov[0].iov_base, in_first) != RECORDS_NONE) {
+		records_init(&f->records, records_of_server(o->iov[0].iov_base, in_first));
+		atomic_store(&f->kind, kind = FLOW_RECORDS);
+	}
 	if (kind == FLOW_HTTP1 && o->is_blind)
 		turn_opaque(x, BREAKER_SUCCESS);
+	else if (kind == FLOW_RECORDS && o->is_blind)
+		atomic_store(&f->kind, FLOW_PLAIN);
+	else if (kind == FLOW_RECORDS)
+		records_came(x, o, n);
 	else if (kind == FLOW_HTTP1 && http1_is_framed(&f->http))
 		http1_received_iov(&f->http, o->iov, o->count, n, on_http1, x);
-	else if (kind == FLOW_UNKNOWN && !f->first_count && !o->is_blind && flow_phase_of(flow_word(f)) == FLOW_FRESH &&
-		 o->count > 0 &&
-		 sniff_server(o->iov[0].iov_base, n < o->iov[0].iov_len ? n : o->iov[0].iov_len) == SNIFF_STREAM)
+	else if (is_first && sniff_server(o->iov[0].iov_base, in_first) == SNIFF_STREAM)
 		turn_opaque(x, BREAKER_SUCCESS);
 	else if (kind != FLOW_OPAQUE)
 		answer_begins(x);
@@ -291,9 +329,9 @@ static void stream_ended(struct feed *x)
 		end_call(x, FLOW_OVER, outcome, kind);
 	} else if (atomic_load(&f->kind) == FLOW_HTTP1 && http1_is_framed(&f->http)) {
 		http1_end_of_stream(&f->http, on_http1, x);
-	} else if (phase == FLOW_ANSWERING) {
+	} else if (phase == FLOW_ANSWERING && !flow_is_framed(f)) {
 		end_call(x, FLOW_OVER, BREAKER_SUCCESS, 0);
-	} else if (phase == FLOW_WAITING || phase == FLOW_FRESH) {
+	} else if (phase == FLOW_ANSWERING || phase == FLOW_WAITING || phase == FLOW_FRESH) {
 		broke_off(x, FAILURE_EOF);
 	}
 	x->is_over = true;
@@ -341,8 +379,7 @@ void exchange_received(
 	/* The octets come again (A15), or none were asked for. */
 	if (!f || (result >= 0 && flags & MSG_PEEK) || (result == 0 && o->limit == 0))
 		return;
-	if (result > 0 && atomic_load_explicit(&f->kind, memory_order_relaxed) != FLOW_HTTP1 &&
-		flow_phase_of(flow_word(f)) == FLOW_ANSWERING) {
+	if (result > 0 && !flow_is_framed(f) && flow_phase_of(flow_word(f)) == FLOW_ANSWERING) {
 		atomic_fetch_add_explicit(&f->in, (uint64_t)result, memory_order_relaxed);
 		return; /* in the midst of it */
 	}
@@ -440,12 +477,23 @@ static __attribute__((noinline)) bool sends(
 			flow_mark(f, FLOW_HAS_SENT);
 		sending->is_announced =
 			http1_announce(&f->http, o->iov, o->count, o->limit, &sending->mark, on_http1, &x);
+	} else if (kind == FLOW_RECORDS) {
+		enum flow_phase phase = flow_phase_of(flow_word(f));
+		/* What opens a connection is told first: its answer may be one octet that means something else without
+		 * it. */
+		if (phase == FLOW_FRESH)
+			tell_records_sent(f, o, o->limit);
+		sending->is_announced = phase == FLOW_FRESH;
+		if (phase == FLOW_FRESH || phase == FLOW_IDLE)
+			begins(&x, false);
+		else if (phase == FLOW_WAITING)
+			flow_mark(f, FLOW_HAS_SENT);
 	} else if (kind == FLOW_PLAIN || kind == FLOW_ONEWAY || kind == FLOW_UNKNOWN) {
 		if (o->limit > 0)
 			plain_sends(&x);
 	}
 	if (x.is_rejected) {
-		if (sending->is_announced)
+		if (sending->is_announced && kind == FLOW_HTTP1)
 			http1_sent_only(&f->http, &sending->mark, o->iov, o->count, o->limit, 0, on_http1, &x);
 		flow_let_go(f);
 		sending->flow = NULL;
@@ -477,7 +525,14 @@ static __attribute__((noinline)) void sent(
 {
 	struct flow *f = sending->flow;
 	struct feed x = {.f = f, .s = s, .word = sending->word, .fd = fd};
-	if (sending->is_announced && result != (ssize_t)o->limit) {
+	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	if (kind == FLOW_RECORDS && !sending->is_announced && result > 0) {
+		if (o->is_blind)
+			atomic_store(&f->kind, FLOW_PLAIN);
+		else
+			tell_records_sent(f, o, (size_t)result);
+	}
+	if (kind == FLOW_HTTP1 && sending->is_announced && result != (ssize_t)o->limit) {
 		/* Less went than was announced: the request may not be whole after all. */
 		if (sending->was_asking)
 			flow_mark(f, FLOW_IS_ASKING);

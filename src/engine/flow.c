@@ -240,8 +240,7 @@ bool flow_end_call(struct flow *f, uint64_t seen, enum flow_phase to, enum break
 	if (!call)
 		return true;
 	/* The end of an answer that is not framed is not seen: its first octet is what is known. */
-	bool is_framed = atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_HTTP1;
-	int64_t end = outcome == BREAKER_SUCCESS && !is_framed && heard ? heard : now_ns;
+	int64_t end = outcome == BREAKER_SUCCESS && !flow_is_framed(f) && heard ? heard : now_ns;
 	call_end(call - 1, outcome, kind, now_ns, outcome == BREAKER_NEUTRAL ? -1 : end - begun);
 	return true;
 }
@@ -314,7 +313,7 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 	bool asks = fd >= 0 && !guest_is_restricted() && phase != FLOW_IDLE;
 	bool is_whole = flow_has(f, FLOW_IS_WHOLE);
 	enum flow_kind kind = (enum flow_kind)atomic_load(&f->kind);
-	if (phase == FLOW_ANSWERING && (kind != FLOW_HTTP1 || is_whole)) {
+	if (phase == FLOW_ANSWERING && (!flow_is_framed(f) || is_whole)) {
 		struct verdict v = success;
 		if (is_whole)
 			v.outcome = flow_outcome_of(atomic_load(&f->status), &v.kind);

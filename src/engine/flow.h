@@ -21,6 +21,7 @@
 #include "engine/slot.h"
 #include "wire/deadline_header.h"
 #include "wire/http1.h"
+#include "wire/records.h"
 #include "wire/sniff.h"
 
 enum flow_phase { FLOW_IDLE, FLOW_OWNED, FLOW_FRESH, FLOW_WAITING, FLOW_ANSWERING, FLOW_OVER };
@@ -29,6 +30,7 @@ enum flow_phase { FLOW_IDLE, FLOW_OWNED, FLOW_FRESH, FLOW_WAITING, FLOW_ANSWERIN
 enum flow_kind {
 	FLOW_UNKNOWN, /* the client has not spoken yet */
 	FLOW_HTTP1,   /* framed */
+	FLOW_RECORDS, /* answers of known length: RESP, PostgreSQL, MySQL */
 	FLOW_PLAIN,   /* each request one answer, told apart by turns of speaking (A2) */
 	FLOW_ONEWAY,  /* no answers are owed */
 	FLOW_OPAQUE,  /* calls cannot be told apart: no limits, one verdict at most */
@@ -66,6 +68,7 @@ struct flow {
 	uint8_t first[SNIFF_CLIENT_MAX]; /* the client's first octets, until they settle what it speaks */
 	uint8_t first_count;
 	struct http1 http;
+	struct records records;
 	/* Of the deadline header, left by a send that stopped in them: they go with the next. */
 	uint8_t carried_count;
 	struct deadline_header_edit carried[DEADLINE_HEADER_CARRY];
@@ -100,6 +103,12 @@ static inline void flow_unmark(struct flow *f, uint32_t marks)
 {
 	if (flow_has(f, marks))
 		atomic_fetch_and_explicit(&f->marks, ~marks, memory_order_relaxed);
+}
+/* Is it known where its answers end? */
+static inline bool flow_is_framed(const struct flow *f)
+{
+	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	return kind == FLOW_HTTP1 || kind == FLOW_RECORDS;
 }
 /* The phase, when the word is still `seen`. */
 static inline bool flow_step(struct flow *f, uint64_t seen, enum flow_phase to)

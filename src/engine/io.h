@@ -23,10 +23,7 @@ struct io {
 static inline struct flow *io_midst(struct slot *s, uint64_t word, enum flow_phase phase)
 {
 	struct flow *f = slot_state_of(word) == SLOT_FLOWING ? flow_peek(s, word) : (struct flow *)0;
-	return f && atomic_load_explicit(&f->kind, memory_order_relaxed) != FLOW_HTTP1 &&
-			       flow_phase_of(flow_word(f)) == phase
-		       ? f
-		       : (struct flow *)0;
+	return f && !flow_is_framed(f) && flow_phase_of(flow_word(f)) == phase ? f : (struct flow *)0;
 }
 /* After a receive that began in the midst of an answer, and is no longer that: all of the end. */
 ssize_t io_received_late(struct slot *s, uint64_t word, int fd, void *buf, size_t n, ssize_t result, int flags);

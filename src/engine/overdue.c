@@ -52,7 +52,7 @@ static int64_t answer_at(const struct flow *f)
 static int64_t stall_at(const struct flow *f)
 {
 	int64_t limit = f->guard.limits.stall_ns;
-	if (!limit || atomic_load_explicit(&f->kind, memory_order_relaxed) != FLOW_HTTP1)
+	if (!limit || !flow_is_framed(f))
 		return WHEEL_NEVER; /* where an answer ends is not known: silence may be its end */
 	return atomic_load_explicit(&f->heard_ns, memory_order_relaxed) + limit;
 }
@@ -159,7 +159,7 @@ enum limit { NONE, ANSWER, STALL, DEADLINE };
 static enum limit passed(struct flow *f, const struct view *v, uint64_t word, int64_t now_ns, int64_t *next)
 {
 	enum flow_phase phase = flow_phase_of(word);
-	bool is_framed = atomic_load(&f->kind) == FLOW_HTTP1;
+	bool is_framed = flow_is_framed(f);
 	if (phase == FLOW_WAITING && flow_may_owe_nothing(f)) {
 		*next = WHEEL_NEVER; /* until the app tries to read */
 		return NONE;
