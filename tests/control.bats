@@ -13,7 +13,7 @@ setup() {
 }
 # A member that connects every 50 ms and serves the socket.
 member() { # NAME
-	start "$1" under "$bin/dial" -n 100000 -i 50 127.0.0.1 "$server_port"
+	start "$1" under "$bin/dial" -x -n 100000 -i 50 127.0.0.1 "$server_port"
 	wait_until answers
 }
 ask() { curl -sS -m 5 --unix-socket "$socket" "http://resil$1" "${@:2}"; }
@@ -73,7 +73,7 @@ print(seqs == sorted(set(seqs)), all(k in e for e in events for k in ("seq", "ti
 
 @test "/v1/members: who is in the group" {
 	member one
-	start two under "$bin/dial" -n 100000 -i 50 127.0.0.1 "$server_port"
+	start two under "$bin/dial" -x -n 100000 -i 50 127.0.0.1 "$server_port"
 	both_are_in() {
 		run ask /v1/members
 		[[ $output == *"\"pid\":$one_pid"* && $output == *"\"pid\":$two_pid"* ]]
@@ -216,7 +216,7 @@ print(seqs == sorted(set(seqs)), all(k in e for e in events for k in ("seq", "ti
 
 @test "the one who serves dies by kill -9: another takes over within two seconds" {
 	member one
-	start two under "$bin/dial" -n 100000 -i 50 127.0.0.1 "$server_port"
+	start two under "$bin/dial" -x -n 100000 -i 50 127.0.0.1 "$server_port"
 	wait_until test -s "$dir/two.out"
 	sleep 0.3
 	for round in 1 2 3; do
@@ -225,7 +225,7 @@ print(seqs == sorted(set(seqs)), all(k in e for e in events for k in ("seq", "ti
 		wait_until answers
 		within $(($(now_ms) - begin)) 2000
 		one_pid=$two_pid
-		start two under "$bin/dial" -n 100000 -i 50 127.0.0.1 "$server_port"
+		start two under "$bin/dial" -x -n 100000 -i 50 127.0.0.1 "$server_port"
 		wait_until test -s "$dir/two.out"
 		sleep 0.3
 	done
@@ -263,7 +263,7 @@ print(seqs == sorted(set(seqs)), all(k in e for e in events for k in ("seq", "ti
 
 @test "state = private: a socket of its own, and no circuit shared" {
 	printf '[resil]\ncontrol = on\nstate = private\n' >"$dir/resil.conf"
-	start one under "$bin/dial" -n 100000 -i 50 127.0.0.1 "$server_port"
+	start one under "$bin/dial" -x -n 100000 -i 50 127.0.0.1 "$server_port"
 	socket=$RESIL_RUNTIME_DIR/dial.$one_pid.sock
 	wait_until answers
 	peer_now server refuse

@@ -238,3 +238,13 @@ answers() { [ "$(http_code "$1")" = "$2" ]; }
 	run resil status --exit-code
 	assert_failure 3
 }
+
+@test "a filter set by syscall(SYS_prctl, ...): no system call of ours under it (E14 E12)" {
+	peer dead 127.0.0.1 refuse
+	run bare "$bin/hosted" seccomp_syscall_prctl "$dead_port"
+	assert_output ok
+	shim_part
+	run under "$bin/hosted" seccomp_syscall_prctl "$dead_port"
+	assert_success
+	assert_output ok
+}

@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
 # Refused by the system, at every place where we ask it for something: the program runs on, and says what it says without us (E7, CP10).
 # Stands on a build of the shim whose own system calls fail in turn (src/base/fail.h).
-load lib/common
+load ../lib/common
 
 setup_file() {
 	local build=${BUILD:-build}
-	case $build in /*) ;; *) build=$BATS_TEST_DIRNAME/../$build ;; esac
-	env -u LD_PRELOAD make -s -C "$BATS_TEST_DIRNAME/.." BUILD="$build/failing" EXTRA_CFLAGS=-DRESIL_FAIL_OWN "$build/failing/libresil.so" >&2
+	case $build in /*) ;; *) build=$BATS_TEST_DIRNAME/../../$build ;; esac
+	env -u LD_PRELOAD make -s -C "$BATS_TEST_DIRNAME/../.." BUILD="$build/failing" EXTRA_CFLAGS=-DRESIL_FAIL_OWN "$build/failing/libresil.so" >&2
 }
 
 setup() {
