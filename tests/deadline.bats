@@ -66,3 +66,15 @@ more() { awk 'NR == FNR { few[$1] = $2; next } $2 != few[$1] { print $1, $2 - fe
 	[ "$(more "$dir/bare.calls" "$dir/under.calls" | awk '{ if ($2 > worst) worst = $2; n += $2 } END { print worst <= 60 && n <= 200 }')" = 1 ] ||
 		fail "$(more "$dir/bare.calls" "$dir/under.calls")"
 }
+
+@test "after fork and after daemon() the limits of a call in progress hold for the child that waits (E4 C5)" {
+	peer server 127.0.0.1 hang
+	shim_part
+	export RESIL_SET='answer_timeout=400ms'
+	for how in "fork recv" "daemon recv" "daemon poll"; do
+		# shellcheck disable=SC2086 # two words
+		run under "$bin/inherit" "$server_port" $how
+		assert_output --regexp '^ETIMEDOUT '
+		within "${output#* }" 440
+	done
+}

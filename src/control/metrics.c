@@ -167,6 +167,9 @@ static void put_stale(const struct series *s)
 static void put_deadlines(const struct series *s)
 {
 	labelled(s, "phase", "connect", s->v->kinds[FAILURE_CONNECT_TIMEOUT]);
+	labelled(s, "phase", "answer", s->v->kinds[FAILURE_ANSWER_TIMEOUT]);
+	labelled(s, "phase", "stall", s->v->kinds[FAILURE_STALL_TIMEOUT]);
+	labelled(s, "phase", "call", s->v->kinds[FAILURE_DEADLINE]);
 }
 
 static const struct {

@@ -22,7 +22,7 @@ struct call {
 };
 
 static struct pool pool = {
-	.size = sizeof(struct call), .link_at = offsetof(struct call, next_free), .most = 65536, .tight = 1024};
+	.size = sizeof(struct call), .link_at = offsetof(struct call, next_free), .most = 1u << 20, .tight = 1024};
 static _Atomic uint32_t live;
 _Atomic uint32_t call_live_groups;
 

@@ -145,8 +145,8 @@ bool deadline_reserve(void)
 static int end_socket(int dup)
 {
 	int r = sys_disconnect(dup);
-	/* Reported for some kernels while a thread waits in connect: then the lesser verb. */
-	return r == -EBUSY ? sys_shutdown(dup, SHUT_RDWR) : r;
+	/* EBUSY is reported for some kernels while a thread waits in connect; unix sockets have no such verb. */
+	return r < 0 ? sys_shutdown(dup, SHUT_RDWR) : r;
 }
 
 /* When a descriptor has to be looked at; NEVER: nothing is under way there. */
@@ -158,12 +158,7 @@ static int64_t due_of(int fd)
 		int64_t at = atomic_load(&s->deadline_ns);
 		return at && atomic_load(&s->cookie) ? at : NEVER;
 	}
-	struct flow *f = slot_state_of(word) == SLOT_FLOWING ? flow_hold(s, word) : NULL;
-	if (!f)
-		return NEVER;
-	int64_t due = flow_due_ns(f);
-	flow_let_go(f);
-	return due;
+	return slot_state_of(word) == SLOT_FLOWING ? flow_due_of(s) : NEVER;
 }
 
 /* The dup is the very socket that was armed, and it is still not connected: from here on every hook answers ETIMEDOUT.
@@ -192,7 +187,7 @@ static void judge(struct slot *s, uint64_t word, int dup, int64_t now_ns)
 		expire(s, word, dup, now_ns);
 	else if (info.tcpi_state != TCP_CLOSE)
 		outcome_succeeded(s, word, dup, now_ns); /* met its limit; the app has not looked yet (C10) */
-							 /* Closed: it failed, and the app will read why. */
+	/* Closed: it failed, and the app will read why. */
 }
 
 static int put_on_spare(void *fd)

@@ -233,7 +233,7 @@ static __attribute__((noinline)) void tries_to_read(struct slot *s, uint64_t wor
 		FLOW_HAS_LIMITS) {
 		uint64_t turn = flow_word(f);
 		enum flow_phase phase = flow_phase_of(turn);
-		if (phase == FLOW_FRESH || phase == FLOW_WAITING) {
+		if (phase == FLOW_FRESH || phase == FLOW_WAITING || phase == FLOW_ANSWERING) {
 			flow_mark(f, FLOW_HAS_TRIED);
 			if (phase == FLOW_FRESH) {
 				atomic_store(&f->asked_ns, clock_now_ns());

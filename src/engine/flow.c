@@ -13,6 +13,7 @@
 #include "engine/pool.h"
 #include "engine/process.h"
 #include "engine/service.h"
+#include "engine/wheel.h"
 
 /* A request on a kept connection that meets its end so soon: the server had dropped it before (A7). */
 #define DROPPED_NS NS_PER_S
@@ -177,9 +178,13 @@ void flow_forked(struct slot *s)
 	struct flow *f = flow_hold(s, slot_word(s));
 	if (!f)
 		return;
-	atomic_store(&f->call, 0);
-	if (flow_phase_of(flow_word(f)) == FLOW_OWNED)
+	enum flow_phase phase = flow_phase_of(flow_word(f));
+	bool is_in_call = atomic_exchange(&f->call, 0) != 0;
+	if (phase == FLOW_OWNED)
 		atomic_store(&f->word, (flow_word(f) & ~0xffULL) | FLOW_IDLE);
+	else if (is_in_call)
+		flow_mark(f, FLOW_IS_INHERITED);
+	flow_unmark(f, FLOW_HAS_TRIED); /* the next receive sees to it that a timer of this process's is there */
 	flow_let_go(f);
 }
 
@@ -194,7 +199,7 @@ static bool set_out(struct flow *f, uint64_t owned, uint32_t call, int64_t now_n
 	atomic_store_explicit(&f->heard_ns, 0, memory_order_relaxed);
 	atomic_store_explicit(&f->forks, process_forks(), memory_order_relaxed);
 	atomic_store_explicit(&f->status, 0, memory_order_relaxed);
-	flow_unmark(f, FLOW_HAS_TRIED | FLOW_IS_WHOLE | FLOW_HAS_WAITED | FLOW_HAS_SENT);
+	flow_unmark(f, FLOW_HAS_TRIED | FLOW_IS_INHERITED | FLOW_IS_WHOLE | FLOW_HAS_WAITED | FLOW_HAS_SENT);
 	uint64_t next = ((owned >> 32) + 1) << 32 | FLOW_WAITING;
 	return atomic_compare_exchange_strong(&f->word, &owned, next);
 }
@@ -366,4 +371,14 @@ void flow_hung_up(struct flow *f, int fd, enum flow_phase to, int64_t now_ns)
 		if (flow_end_call(f, word, to, v.outcome, v.kind, now_ns))
 			return;
 	}
+}
+
+int64_t flow_due_of(struct slot *s)
+{
+	struct flow *f = flow_hold(s, slot_word(s));
+	if (!f)
+		return WHEEL_NEVER;
+	int64_t due = flow_due_ns(f);
+	flow_let_go(f);
+	return due;
 }

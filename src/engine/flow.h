@@ -37,16 +37,17 @@ enum flow_kind {
 };
 
 enum flow_mark {
-	FLOW_HAS_TRIED = 1 << 0,    /* the app has tried to read: it waits for an answer */
-	FLOW_OWES = 1 << 1,	    /* its protocol answers each request */
-	FLOW_IS_KEPT = 1 << 2,	    /* a call has been answered on it before (A7) */
-	FLOW_IS_ASKING = 1 << 3,    /* the request is not whole yet */
-	FLOW_IS_WHOLE = 1 << 4,	    /* the answer is whole, the client may wait for the end of the stream (A2) */
-	FLOW_HAS_WAITED = 1 << 5,   /* its own SO_RCVTIMEO ran out (A5) */
-	FLOW_IS_UNSEEN = 1 << 6,    /* octets pass that no hook sees: judged by the kernel's times (C10) */
-	FLOW_HAS_LIMITS = 1 << 7,   /* an answer, a stall, a deadline: the timer has something to do with it */
-	FLOW_HAS_SENT = 1 << 8,	    /* since the timer looked */
-	FLOW_WAS_ADMITTED = 1 << 9, /* the call in progress was admitted on its own, not with the connect */
+	FLOW_HAS_TRIED = 1 << 0,  /* the app has tried to read: it waits for an answer */
+	FLOW_OWES = 1 << 1,	  /* its protocol answers each request */
+	FLOW_IS_KEPT = 1 << 2,	  /* a call has been answered on it before (A7) */
+	FLOW_IS_ASKING = 1 << 3,  /* the request is not whole yet */
+	FLOW_IS_WHOLE = 1 << 4,	  /* the answer is whole, the client may wait for the end of the stream (A2) */
+	FLOW_HAS_WAITED = 1 << 5, /* its own SO_RCVTIMEO ran out (A5) */
+	FLOW_IS_UNSEEN = 1 << 6,  /* octets pass that no hook sees: judged by the kernel's times (C10) */
+	FLOW_HAS_LIMITS = 1 << 7, /* an answer, a stall, a deadline: the timer has something to do with it */
+	FLOW_HAS_SENT = 1 << 8,	  /* since the timer looked */
+	FLOW_IS_INHERITED =
+		1 << 9, /* its call is a forked parent's: its limits hold here, the verdict is not ours (E4) */
 };
 
 struct flow {
@@ -155,6 +156,8 @@ void flow_note_answer(const struct flow *f);
 int64_t flow_deadline_at(const struct flow *f, bool is_new, int64_t now_ns);
 /* When the timer has to look at it next; WHEEL_NEVER: not now. (overdue.c) */
 int64_t flow_due_ns(const struct flow *f);
+/* Of the slot's flow. (flow.c) */
+int64_t flow_due_of(struct slot *s);
 /* The timer looks at a flow that is due; fd leads to the very socket. Returns when to look next, or WHEEL_NEVER.
  * *is_expired: its limit has passed, the call has its verdict, and the socket is to be ended. */
 int64_t flow_judge(struct flow *f, int fd, int64_t now_ns, bool *is_expired);

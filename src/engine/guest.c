@@ -146,7 +146,10 @@ static void tell(const struct event *e)
 		break;
 	case EVENT_REJECTED: text_fmt(&t, "%s rejected: %s", e->destination, e->reason); break;
 	case EVENT_DEADLINE:
-		text_fmt(&t, "%s %s_timeout of ", e->destination, e->reason);
+		if (strcmp(e->reason, "call") == 0)
+			text_fmt(&t, "%s deadline of ", e->destination);
+		else
+			text_fmt(&t, "%s %s_timeout of ", e->destination, e->reason);
 		text_duration(&t, e->value);
 		text_str(&t, " has passed");
 		break;

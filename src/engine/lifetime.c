@@ -152,5 +152,7 @@ void lifetime_forked(void)
 		if (slot_state_of(slot_word(s)) == SLOT_CONNECTING && atomic_load(&s->cookie) &&
 			atomic_load(&s->deadline_ns))
 			deadline_arm(fd, atomic_load(&s->deadline_ns));
+		else if (slot_state_of(slot_word(s)) == SLOT_FLOWING)
+			deadline_arm(fd, flow_due_of(s));
 	}
 }

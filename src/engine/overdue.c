@@ -75,7 +75,7 @@ int64_t flow_due_ns(const struct flow *f)
 {
 	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
 	if (!flow_has(f, FLOW_HAS_LIMITS) || kind == FLOW_OPAQUE || kind == FLOW_ONEWAY ||
-		!atomic_load_explicit(&f->call, memory_order_relaxed))
+		(!atomic_load_explicit(&f->call, memory_order_relaxed) && !flow_has(f, FLOW_IS_INHERITED)))
 		return WHEEL_NEVER;
 	switch (flow_phase_of(flow_word(f))) {
 	case FLOW_FRESH: return sooner(deadline_at(f), f->connected_ns + look_every(f));
