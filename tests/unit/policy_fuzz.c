@@ -3,7 +3,7 @@
  * too. */
 #include "policy_load.h"
 
-#define RUNS 20000
+#define RUNS 3000
 #define TEXT_MAX 6000
 
 static uint64_t state;
