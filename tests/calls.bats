@@ -1142,15 +1142,149 @@ error_and_reset() { # recv|poll|edge|thread
 	set='deadline=5s;answer_timeout=5s' both "$server_port" <<-'END'
 		pipes = []
 		signal.signal(signal.SIGPIPE, lambda *a: pipes.append(a))
+		def count():  # a handler runs when a function is entered, at the latest
+		    return len(pipes)
 		for write in (lambda s: s.send(b"x")), (lambda s: os.write(s.fileno(), b"x")):
 		    s = dial()
 		    s.sendall(GET % b"")
 		    assert readable(s, 5000)
 		    assert error_of(s.recv, 1) == "ECONNRESET"
-		    before = len(pipes)
+		    before = count()
 		    assert error_of(write, s) == "EPIPE"
-		    assert len(pipes) == before + 1
+		    assert count() == before + 1
 		    assert error_of(s.send, b"x", socket.MSG_NOSIGNAL) == "EPIPE"
-		    assert len(pipes) == before + 1
+		    assert count() == before + 1
 	END
+}
+
+reused() { # fclose|inline connect|pair
+	peer hung 127.0.0.1 hang
+	peer good 127.0.0.1 answer
+	bare "$bin/reuse" "$1" "$2" "$hung_port" "$good_port" 300
+	shim_part
+	export RESIL_SET='deadline=300ms'
+	under "$bin/reuse" "$1" "$2" "$hung_port" "$good_port" 300
+}
+@test "a connection ended by fclose, its number another connection's: the old deadline touches nothing (C7)" { reused fclose connect; }
+@test "a connection ended by fclose, its number a socketpair's: the old deadline touches nothing (C7)" { reused fclose pair; }
+@test "a connection ended by a system call inline, its number another connection's: the old deadline touches nothing (C7)" { reused inline connect; }
+@test "a connection ended by a system call inline, its number a socketpair's: the old deadline touches nothing (C7)" { reused inline pair; }
+
+# ---- one socket, several descriptors, several processes ----
+
+@test "written on one descriptor and read on its dup: one call, one success (A1)" {
+	hung_server
+	set='deadline=2s;failure_threshold=1' both "$server_port" <<-'END'
+		s = dial()
+		r = s.dup()
+		for i in range(2):
+		    s.sendall(GET % b"")
+		    assert answer(r) == (200, b"ok\n")
+		s.close()
+		r.close()
+	END
+	assert_equal "$(tally "$server_port")" "2 success"
+}
+
+@test "a limit holds on a dup, also when the descriptor that asked is closed (C5 C6)" {
+	hung_server
+	set='deadline=400ms' both "$server_port" <<-'END'
+		for closes in False, True:
+		    begin, s = ms(), dial()
+		    r = s.dup()
+		    s.sendall(GET % b"hang")
+		    if closes:
+		        s.close()
+		    if is_guarded:
+		        assert error_of(r.recv, 1) == "ETIMEDOUT"
+		        met(begin, 400)
+		    else:
+		        assert not readable(r, 500)
+	END
+	assert_equal "$(tally "$server_port")" "2 failure deadline 2"
+}
+
+@test "a fork's child that closes the parent's connection: neither a verdict nor an end (E4)" {
+	hung_server
+	set='abandon_after=1ms;deadline=5s;failure_threshold=1' both "$server_port" <<-'END'
+		s = dial()
+		s.sendall(GET % b"")
+		assert readable(s, 5000)
+		child = os.fork()
+		if child == 0:
+		    s.close()
+		    os._exit(0)
+		assert os.waitpid(child, 0)[1] == 0
+		assert answer(s) == (200, b"ok\n")
+		assert get(s) == (200, b"ok\n")
+	END
+	assert_equal "$(tally "$server_port")" "2 success"
+}
+
+# ---- the deadline header ----
+
+@test "the deadline header is sent once with each request, lowered where the app's is larger, left where it is smaller" {
+	serves server <<-'END'
+		def serve(c):
+		    while True:
+		        h = head(c)
+		        if not h:
+		            return
+		        ok(c, h)
+	END
+	set='deadline=5s;deadline_header=X-Deadline-Ms' both "$server_port" <<-'END'
+		s = dial()
+		for own, least, most in ("", 4000, 5000), ("X-Deadline-Ms: 99999\r\n", 4000, 5000), ("x-deadline-ms: 7\r\n", 7, 7):
+		    request = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n" + own.encode() + b"\r\n"
+		    assert s.send(request) == len(request)
+		    status, seen = answer(s)
+		    if not is_guarded:
+		        assert seen == request
+		        continue
+		    values = [l.split(b":")[1] for l in seen.split(b"\r\n") if l.lower().startswith(b"x-deadline-ms:")]
+		    assert len(values) == 1 and least <= int(values[0]) <= most, seen
+		    assert [l for l in seen.split(b"\r\n") if b"eadline" not in l] == [l for l in request.split(b"\r\n") if b"eadline" not in l]
+	END
+	assert_equal "$(tally "$server_port")" "3 success"
+}
+
+@test "the deadline header and a body of 1 MB in partial sends: the app's octets and its own counts" {
+	serves server <<-'END'
+		import hashlib
+		def serve(c):
+		    h = head(c)
+		    time.sleep(0.2)
+		    body = b""
+		    while len(body) < 1 << 20:
+		        body += c.recv(4096)
+		    ok(c, h + hashlib.sha256(body).hexdigest().encode())
+	END
+	set='deadline=20s;deadline_header=X-Deadline-Ms' both "$server_port" <<-'END'
+		import hashlib
+		for step in 1 << 30, 7:  # the whole at once, and the head in crumbs
+		    s = socket.socket()
+		    s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+		    s.connect(("127.0.0.1", port))
+		    s.setblocking(False)
+		    body = os.urandom(1 << 20)
+		    first = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+		    whole, at = memoryview(first + body), 0
+		    while at < len(whole):
+		        left = len(whole) - at
+		        n = error_of(s.send, whole[at : at + (step if at < len(first) else left)])
+		        if n == "EAGAIN":
+		            select.select([], [s], [])
+		            continue
+		        assert 0 < n <= left
+		        at += n
+		    s.setblocking(True)
+		    status, seen = answer(s)
+		    head, digest = seen[:-64], seen[-64:].decode()
+		    assert digest == hashlib.sha256(body).hexdigest()
+		    lines = head.split(b"\r\n")
+		    assert sum(l.startswith(b"X-Deadline-Ms: ") for l in lines) == is_guarded, head
+		    assert b"\r\n".join(l for l in lines if not l.startswith(b"X-Deadline-Ms: ")) == first
+		    s.close()
+	END
+	assert_equal "$(tally "$server_port")" "2 success"
 }
