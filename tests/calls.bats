@@ -657,7 +657,7 @@ pipelined() { # COUNT: sent together; the answers come one by one, slower all in
 		    ok(c)
 	END
 	set='deadline=500ms;failure_threshold=1' both "$server_port" <<-'END'
-		for wait in (1300,):
+		for wait in (600, 1300):
 		    s = dial()
 		    assert not readable(s, wait)
 		    assert get(s) == (200, b"ok\n")

@@ -63,9 +63,23 @@ static void end_call(struct feed *x, enum flow_phase to, enum breaker_outcome ou
 static void broke_off(struct feed *x, enum failure_kind kind)
 {
 	uint64_t word = flow_word(x->f);
+	if (flow_phase_of(word) == FLOW_ANSWERING && flow_has(x->f, FLOW_IS_WHOLE)) {
+		/* The answer was whole before (an early 413): it stands (A7). */
+		enum failure_kind said;
+		enum breaker_outcome outcome = flow_outcome_of(atomic_load(&x->f->status), &said);
+		end_call(x, FLOW_OVER, outcome, said);
+		x->is_over = true;
+		return;
+	}
 	bool is_dropped = flow_phase_of(word) == FLOW_WAITING && flow_is_dropped_kept(x->f, now_of(x));
 	end_call(x, FLOW_OVER, is_dropped ? BREAKER_NEUTRAL : BREAKER_FAILURE, kind);
 	x->is_over = true;
+}
+
+static bool is_ahead(const struct flow *f, int64_t now_ns)
+{
+	int64_t idle = now_ns - f->connected_ns, deadline = f->guard.limits.deadline_ns;
+	return idle > AHEAD_NS || (deadline && idle > deadline / 2);
 }
 
 /* The octets of a request begin. */
@@ -76,8 +90,8 @@ static void begins(struct feed *x, bool must_admit)
 	x->must_arm = true;
 	switch (flow_phase_of(word)) {
 	case FLOW_FRESH:
-		/* The connect's own call. */
-		if (now_of(x) - f->connected_ns > AHEAD_NS)
+		/* The connect's own call, unless that was made ahead of need. */
+		if (is_ahead(f, now_of(x)))
 			atomic_store(&f->begun_ns, now_of(x));
 		atomic_store(&f->asked_ns, now_of(x));
 		flow_step(f, word, FLOW_WAITING);
@@ -137,7 +151,13 @@ static void on_http1(void *context, const struct http1_event *e)
 		begins(x, true);
 		break;
 	case HTTP1_REQUEST_HEAD: break;
-	case HTTP1_REQUEST_ENDS: flow_unmark(f, FLOW_IS_ASKING); break;
+	case HTTP1_REQUEST_ENDS:
+		if (flow_has(f, FLOW_IS_ASKING)) {
+			flow_unmark(f, FLOW_IS_ASKING);
+			atomic_store_explicit(&f->asked_ns, now_of(x), memory_order_relaxed);
+			x->must_arm = true;
+		}
+		break;
 	case HTTP1_ANSWER_BEGINS: answer_begins(x); break;
 	case HTTP1_INTERIM:
 		word = flow_word(f);
@@ -236,7 +256,10 @@ static __attribute__((noinline)) void tries_to_read(struct slot *s, uint64_t wor
 		if (phase == FLOW_FRESH || phase == FLOW_WAITING || phase == FLOW_ANSWERING) {
 			flow_mark(f, FLOW_HAS_TRIED);
 			if (phase == FLOW_FRESH) {
-				atomic_store(&f->asked_ns, clock_now_ns());
+				int64_t now = clock_now_ns();
+				if (is_ahead(f, now))
+					atomic_store(&f->begun_ns, now);
+				atomic_store(&f->asked_ns, now);
 				flow_step(f, turn, FLOW_WAITING);
 			}
 			service_bound(fd, flow_due_ns(f));
@@ -510,7 +533,7 @@ bool exchange_sends(struct slot *s, uint64_t word, int fd, const struct octets *
 	sending->word = word;
 	sending->flow = NULL;
 	sending->edit_count = 0;
-	if (!f)
+	if (!f || o->limit == 0)
 		return true;
 	if (atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_PLAIN &&
 		flow_phase_of(flow_word(f)) == FLOW_WAITING) {

@@ -173,7 +173,7 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 	(void)one;                                                                                                     \
 	if (!s)                                                                                                        \
 		return otherwise;                                                                                      \
-	struct octets o = where;                                                                                       \
+	struct octets o = (flags)&MSG_OOB ? unseen(0) : where;                                                         \
 	if (!io_send_begin(&io, s, fd, &o))                                                                            \
 		return -1;                                                                                             \
 	return io_send_end(&io, &o, io_is_edited(&io) ? io_send_edited(&io, &o, flags) : (call))
