@@ -1,0 +1,115 @@
+/* Many kept connections, a call on one after the other, each with limits that are met: what does the thread that holds
+ * them cost? usage: many CONNECTIONS SECONDS [expire]; says "CALLS calls, TICKS ticks of the timer, VISITS". With
+ * `expire` one more connection asks and is never answered. As many servers as it takes are forks of this program. */
+#include <dirent.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "tool.h"
+
+#define PER_SERVER 8000
+
+static void serve(int listener)
+{
+	int ep = epoll_create1(0);
+	struct epoll_event e = {.events = EPOLLIN, .data.fd = listener};
+	char line[64];
+
+	must(epoll_ctl(ep, EPOLL_CTL_ADD, listener, &e) == 0);
+	for (;;) {
+		struct epoll_event got[64];
+		int n = epoll_wait(ep, got, 64, -1);
+
+		for (int i = 0; i < n; i++) {
+			int fd = got[i].data.fd;
+
+			if (fd == listener) {
+				fd = accept(listener, NULL, NULL);
+				if (fd < 0)
+					continue;
+				e.data.fd = fd;
+				epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e);
+				continue;
+			}
+			ssize_t len = recv(fd, line, sizeof line, 0);
+			if (len <= 0)
+				close(fd);
+			else if (line[0] != 'n') /* "never" */
+				send(fd, "ok\n", 3, MSG_NOSIGNAL);
+		}
+	}
+}
+
+/* Clock ticks that the thread of that name has used. */
+static long ticks_of(const char *name)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	struct dirent *task;
+	long sum = 0;
+
+	must(tasks);
+	while ((task = readdir(tasks))) {
+		char path[300], text[512] = "";
+		snprintf(path, sizeof path, "/proc/self/task/%s/stat", task->d_name);
+		FILE *f = fopen(path, "r");
+		if (!f)
+			continue;
+		if (fgets(text, sizeof text, f) && strstr(text, name)) {
+			long user, system;
+			char *at = strrchr(text, ')');
+			must(sscanf(at + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &system) == 2);
+			sum += user + system;
+		}
+		fclose(f);
+	}
+	closedir(tasks);
+	return sum;
+}
+
+int main(int argc, char **argv)
+{
+	must(argc >= 3);
+	int n = atoi(argv[1]), servers = n / PER_SERVER + 1, *fds = calloc((size_t)n + 1, sizeof *fds);
+	struct rlimit most;
+	struct sockaddr_in at[8];
+	pid_t pids[8];
+	char answer[64];
+
+	must(fds && servers <= 8 && getrlimit(RLIMIT_NOFILE, &most) == 0);
+	most.rlim_cur = most.rlim_max;
+	must(setrlimit(RLIMIT_NOFILE, &most) == 0 && most.rlim_cur > (rlim_t)n + 100);
+	for (int i = 0; i < servers; i++) {
+		int listener = new_socket(0);
+		socklen_t len = sizeof at[i];
+
+		at[i] = local_address(0);
+		must(bind(listener, (struct sockaddr *)&at[i], sizeof at[i]) == 0 && listen(listener, 4096) == 0);
+		must(getsockname(listener, (struct sockaddr *)&at[i], &len) == 0);
+		pids[i] = fork();
+		must(pids[i] >= 0);
+		if (pids[i] == 0)
+			serve(listener);
+		close(listener);
+	}
+	for (int i = 0; i < n; i++) {
+		fds[i] = new_socket(0);
+		must(connect(fds[i], (struct sockaddr *)&at[i % servers], sizeof at[0]) == 0);
+	}
+	for (int i = 0; i < n; i++) /* the first call of each */
+		must(send(fds[i], "ask\n", 4, 0) == 4 && recv(fds[i], answer, sizeof answer, 0) == 3);
+	if (argc > 3)
+		must(send(fds[0], "never\n", 6, 0) == 6);
+	long before = ticks_of("(resil-timer)"), calls = 0;
+	int end = now_ms() + atoi(argv[2]) * 1000;
+	for (int i = 1; now_ms() < end; i = i % (n - 1) + 1, calls++)
+		must(send(fds[i], "ask\n", 4, 0) == 4 && recv(fds[i], answer, sizeof answer, 0) == 3);
+	long used = ticks_of("(resil-timer)") - before;
+	if (argc > 3)
+		must(recv(fds[0], answer, sizeof answer, 0) == -1 && errno == ETIMEDOUT);
+	printf("%ld calls, %ld ticks of %ld\n", calls, used, sysconf(_SC_CLK_TCK) * atoi(argv[2]));
+	for (int i = 0; i < servers; i++)
+		must(kill(pids[i], SIGKILL) == 0 && waitpid(pids[i], NULL, 0) == pids[i]);
+	return 0;
+}
