@@ -139,3 +139,15 @@ tally() {
 		print(*words)
 	END
 }
+
+hung_server() {
+	serves server <<-'END'
+		def serve(c):
+		    while True:
+		        h = head(c)
+		        if not h or b"/hang" in h:
+		            hold(c)
+		            return
+		        ok(c)
+	END
+}

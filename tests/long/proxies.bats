@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # Ten thousand requests through proxies that are clients of their upstream, with every limit set: not one error, and every request on a kept
 # connection is a call of its own (A1 A7).
-load lib/common
-load lib/services
+load ../lib/common
+load ../lib/services
 
 ten_thousand() { # PORT
 	local answers

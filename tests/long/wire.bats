@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # Servers that take the connection and then fail, and clients in C as they are: every call ends with an error at its limit, and five in a row
 # open the circuit (lib/table.bash). A cell says how many ms after the limit the latest of five calls was ended, or `open`, or what was seen instead.
-load lib/common
-load lib/clients
-load lib/table
+load ../lib/common
+load ../lib/clients
+load ../lib/table
 
 setup_file() { table_head; }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # Healthy traffic is never touched: what is idle, one-way, a subscription or merely slow meets no limit and counts as no failure
 # (A7 A8 A12 C9).
-load lib/common
-load lib/services
+load ../lib/common
+load ../lib/services
 
 tight='answer_timeout=300ms;stall_timeout=300ms;deadline=300ms'
 idle=1 # three times every limit, and a little
