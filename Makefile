@@ -134,7 +134,7 @@ check:
 long:
 	@scripts/deps check
 	@$(MAKE) --no-print-directory all unit
-	@BUILD=$(BUILD) scripts/check tests/long/*.bats
+	@BUILD=$(BUILD) FILE_TIMEOUT=900 scripts/check tests/long/*.bats
 
 # Long: other people's suites under the shim and without.
 .PHONY: conformance
