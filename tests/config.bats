@@ -389,3 +389,12 @@ deadline_after() { # NS COMMAND...
 	run grep -c 'closed -> open' "$dir/resil.log"
 	assert_output 1
 }
+
+@test "the configuration in the README is right" {
+	awk '/^```ini$/ { on = 1; next } /^```$/ { on = 0 } on' "$root/README.md" >"$dir/readme.conf"
+	[ "$(grep -c '^\[' "$dir/readme.conf")" -ge 3 ]
+	shim_part
+	run resil check "$dir/readme.conf"
+	assert_output ""
+	assert_success
+}

@@ -109,6 +109,9 @@ static __attribute__((noinline, cold)) void publish_rejected(
 							   : "open");
 	registry_name(r, destination, e.destination);
 	events_add(r, &e);
+	/* Whose rules rejected: a policy that only observes does not (CONTRACT `mode`). */
+	atomic_store_explicit(&r->destinations[destination].rule_half_open_max,
+		rules->half_open_max_calls | (rules->is_observed ? REGION_RULE_OBSERVED : 0), memory_order_relaxed);
 }
 
 static inline enum breaker_decision reject(

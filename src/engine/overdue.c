@@ -224,6 +224,7 @@ static bool end(struct flow *f, const struct view *v, uint64_t word, enum limit 
 		(!l->abandon_ns || now_ns - begun < l->abandon_ns))
 		outcome = BREAKER_NEUTRAL;
 	uint32_t call = atomic_load(&f->call);
+	length = (length + NS_PER_MS - 1) / NS_PER_MS * NS_PER_MS; /* what is left of an ambient one is no round number */
 	if (call)
 		call_tell_deadline(call - 1, rows[limit].phase, length);
 	return flow_end_call(f, word, FLOW_OVER, outcome, rows[limit].kind, now_ns);

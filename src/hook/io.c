@@ -44,7 +44,7 @@ static inline struct octets in_vector(const struct iovec *iov, size_t count)
 
 static inline struct octets in_message(const struct msghdr *msg)
 {
-	if (!addr_may_be_mapped(msg))
+	if (!msg || !addr_may_be_mapped(msg))
 		return (struct octets){.is_blind = true, .limit = 1};
 	struct octets o = in_vector(msg->msg_iov, msg->msg_iovlen);
 	o.is_fixed = msg->msg_controllen > 0; /* what goes with it belongs to these very octets */

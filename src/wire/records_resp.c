@@ -27,12 +27,12 @@ _Static_assert(STREAMS <= 16, "a bit each in records.names");
 /* Which names have the length of this argument. */
 static void name_begins(struct records *r)
 {
-	uint16_t possible = r->sent.flags & IN_NAME ? NAME_REPLY - 1 : r->sent.flags & IN_CLIENT ? NAME_REPLY : 0;
+	unsigned possible = r->sent.flags & IN_NAME ? NAME_REPLY - 1u : r->sent.flags & IN_CLIENT ? NAME_REPLY : 0u;
 
 	r->names = 0;
 	for (size_t i = 0; possible && i < STREAMS; i++)
 		if (streams[i].length == r->sent.left)
-			r->names |= possible & (uint16_t)(1u << i);
+			r->names = (uint16_t)(r->names | (possible & (1u << i)));
 }
 
 /* Some octets of an argument, `left` not yet lessened by them. */

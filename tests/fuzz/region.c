@@ -106,7 +106,7 @@ static void show(const struct region *r)
 	struct event e;
 
 	struct text t = fresh();
-	render_health(&t, r, NOW);
+	render_health(&t, r, 0, NOW);
 	claim(t.is_cut || json_is_valid(shown_at));
 	t = fresh();
 	render_destinations(&t, r, NOW);
