@@ -109,7 +109,7 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/rooms.a
 fuzz-build: $(addprefix $(BUILD)/fuzz/,$(fuzz_names))
 fuzz:
 	@scripts/deps fuzz
-	@$(MAKE) --no-print-directory fuzz-build BUILD=$(BUILD)/clang-fuzz CC=clang CFLAGS='$(fuzz_flags)'
+	@$(MAKE) --no-print-directory fuzz-build BUILD=$(BUILD)/clang-fuzz CC=clang CFLAGS='$(fuzz_flags) -Werror'
 	@BUILD=$(BUILD)/clang-fuzz FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz $(FUZZ)
 
 # The unit tests under ASan with UBSan, then under TSan; and gcc's analyzer over all of the source.

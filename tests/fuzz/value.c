@@ -8,9 +8,9 @@
 static void of_row(const struct value_row *row, const char *s, size_t n)
 {
 	struct fault fault;
-	char back_at[64] = "";
+	char back_at[512] = ""; /* every failure kind by its name */
 	struct text back = TEXT_ON(back_at);
-	uint64_t value, again;
+	struct value value, again;
 	if (row->type == VALUE_TEXT)
 		return;
 	fault_clear(&fault);
@@ -26,11 +26,17 @@ static void of_row(const struct value_row *row, const char *s, size_t n)
 		return;
 	}
 	claim(fault.what.len == 0);
-	if (row->type != VALUE_CHOICE && row->type != VALUE_ERRNO)
-		claim(value <= row->max && (value >= row->min || value == 0));
-	value_text(&back, row, value);
+	bool is_number = row->type != VALUE_CHOICE && row->type != VALUE_ERRNO && row->type != VALUE_KINDS &&
+			 row->type != VALUE_FIELD_NAME;
+	if (is_number)
+		claim(value.number <= row->max && (value.number >= row->min || value.number == 0));
+	value_text(&back, row, &value);
 	claim(!back.is_cut && back.len > 0);
-	claim(value_read(row, back_at, back.len, &again, &fault) && again == value);
+	claim(value_read(row, back_at, back.len, &again, &fault));
+	if (row->type == VALUE_FIELD_NAME)
+		claim(strcmp(again.name, value.name) == 0);
+	else
+		claim(again.number == value.number);
 }
 
 static void duration(const char *s)
