@@ -628,3 +628,109 @@ reused() { # fclose|inline connect|pair
 	END
 	assert_equal "$(tally "$server_port")" "2 success"
 }
+
+# ---- what a server may take its time with ----
+
+@test "a large request that a server takes in slowly is not cut: the answer is due when all of it is sent (C1 A14)" {
+	serves server <<-'END'
+		def serve(c):
+		    c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+		    h = head(c)
+		    left = int(h.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+		    time.sleep(0.7)
+		    while left > 0:
+		        left -= len(c.recv(200000))
+		        time.sleep(0.004)
+		    ok(c)
+	END
+	set='answer_timeout=300ms' both "$server_port" <<-'END'
+		body = bytes(8000000)
+		for how in "at once", "in pieces", "by sendfile":
+		    s = dial()
+		    s.sendall(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + (body if how == "at once" else b""))
+		    if how == "in pieces":
+		        for i in range(0, len(body), 65536):
+		            s.sendall(body[i:i + 65536])
+		    elif how == "by sendfile":
+		        with os.fdopen(os.memfd_create("body"), "w+b") as f:
+		            f.write(body)
+		            f.flush()
+		            f.seek(0)
+		            s.sendfile(f)
+		    assert answer(s) == (200, b"ok\n"), how
+		    s.close()
+	END
+	assert_equal "$(tally "$server_port")" "3 success"
+}
+
+@test "an answer that is not HTTP closes a half-open circuit, and a server that breaks off many pipelined requests opens it (A8 B7)" {
+	serves server <<-'END'
+		def serve(c):
+		    if b"many" in c.recv(100000):
+		        reset(c)
+		    else:
+		        c.sendall(b"ICY 200 OK\r\n\r\naudio")
+	END
+	shim_part
+	run both "$server_port" <<<'pass'
+	export RESIL_SET='failure_threshold=3;recovery_timeout=100ms;recovery_jitter=0%'
+	set=$RESIL_SET both "$server_port" <<-'END'
+		for i in range(3):
+		    s = dial()
+		    s.sendall(GET % b"many" * 17)
+		    assert error_of(s.recv, 10) == "ECONNRESET"
+		    s.close()
+	END
+	assert_equal "$(destination "127.0.0.1:$server_port" state)" open
+	wait_until retry_is_over
+	set=$RESIL_SET both "$server_port" <<-'END'
+		s = dial()
+		s.sendall(GET % b"")
+		assert s.recv(100)
+		s.close()
+	END
+	assert_equal "$(destination "127.0.0.1:$server_port" state)" closed
+}
+retry_is_over() { [ "$(destination "127.0.0.1:$server_port" retry_after_ms)" = 0 ]; }
+
+@test "a kept connection read through stdio: each request has a deadline of its own (A7 C9 C10)" {
+	serves server <<-'END'
+		def serve(c):
+		    while head(c):
+		        ok(c)
+	END
+	set='deadline=1s' both "$server_port" <<-'END'
+		script = """exec 3<>/dev/tcp/127.0.0.1/%d
+		for i in 1 2 3 4 5 6; do
+		  printf 'GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' >&3 || exit 3
+		  read -r -t 5 line <&3 || exit 4
+		  for skip in 1 2 3; do read -r -t 5 rest <&3 || exit 5; done
+		  sleep 0.4
+		done
+		echo fine""" % port
+		said = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+		assert said.stdout == "fine\n", (said.returncode, said.stdout, said.stderr)
+	END
+	RESIL_GROUP='' assert_equal "$(resil status --json | python3 -c 'import json, sys; print(sum(d["calls"]["failure"] for g in json.load(sys.stdin)["groups"] for d in g["destinations"]))')" 0
+}
+
+@test "a reload reaches the next call on a kept connection (B18)" {
+	serves server <<-'END'
+		def serve(c):
+		    while head(c):
+		        time.sleep(0.5)
+		        ok(c)
+	END
+	shim_part
+	printf '[defaults]\nanswer_timeout = off\n' >"$dir/kept.conf"
+	export RESIL_CONF=$dir/kept.conf resil=$build/resil
+	both "$server_port" <<-'END'
+		s = dial()
+		assert get(s) == (200, b"ok\n")
+		if is_guarded:
+		    with open(os.environ["RESIL_CONF"], "w") as f:
+		        f.write("[defaults]\nanswer_timeout = 200ms\n")
+		    subprocess.run([os.environ["resil"], "reload"], check=True, env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"})
+		    assert error_of(get, s) == "ETIMEDOUT"
+	END
+}

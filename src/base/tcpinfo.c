@@ -17,12 +17,12 @@ bool tcpinfo_read(int fd, struct tcpinfo *info)
 	*info = (struct tcpinfo){
 		.state = raw.tcpi_state,
 		.retransmits = raw.tcpi_retransmits,
-		.has_bytes = len >= offsetof(struct tcp_info, tcpi_bytes_sent) + sizeof raw.tcpi_bytes_sent,
+		.has_bytes = len >= offsetof(struct tcp_info, tcpi_bytes_retrans) + sizeof raw.tcpi_bytes_retrans,
 		.unacked = raw.tcpi_unacked,
 		.notsent = raw.tcpi_notsent_bytes,
 		.last_data_sent_ms = raw.tcpi_last_data_sent,
 		.last_data_recv_ms = raw.tcpi_last_data_recv,
-		.bytes_sent = raw.tcpi_bytes_sent,
+		.bytes_sent = raw.tcpi_bytes_sent - raw.tcpi_bytes_retrans,
 		.bytes_received = raw.tcpi_bytes_received,
 	};
 	return true;

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/real.h"
+#include "base/sys.h"
 #include "base/tcpinfo.h"
 #include "engine/guest.h"
 #include "engine/service.h"
@@ -14,6 +15,8 @@
 
 /* Between connect and the first octet so long: the connection was made ahead of need, and the call begins now. */
 #define AHEAD_NS NS_PER_S
+/* A send of so many octets takes no time worth a clock reading. */
+#define AT_ONCE 16384
 
 /* One feed of octets: what its events have to know. The clock is read once, and only when something begins or ends. */
 struct feed {
@@ -24,6 +27,8 @@ struct feed {
 	bool is_rejected;
 	bool is_over; /* nothing is learnt from it any more */
 	bool must_arm;
+	bool is_announcing; /* the octets have not gone yet */
+	bool has_begun, has_ended;
 	int64_t now_ns;
 };
 
@@ -97,7 +102,7 @@ static void begins(struct feed *x, bool must_admit)
 		flow_step(f, word, FLOW_WAITING);
 		return;
 	case FLOW_IDLE:
-		if (!flow_begin_call(f, word, must_admit, now_of(x)))
+		if (!flow_begin_call(f, word, must_admit, x->fd, now_of(x)))
 			x->is_rejected = true;
 		return;
 	default: return; /* pipelined behind one in progress: its turn comes */
@@ -135,9 +140,32 @@ static void answer_ends(struct feed *x, const struct http1_event *e)
 		/* The next of those that were sent together: its turn begins. */
 		uint64_t word = flow_word(f);
 		if (flow_phase_of(word) == FLOW_IDLE)
-			flow_begin_call(f, word, false, now_of(x));
+			flow_begin_call(f, word, false, x->fd, now_of(x));
 		x->must_arm = true;
 	}
+}
+
+/* The whole request is with the kernel: from here on an answer is due. */
+static void request_ended(struct feed *x)
+{
+	struct flow *f = x->f;
+	if (!flow_has(f, FLOW_IS_ASKING))
+		return;
+	flow_unmark(f, FLOW_IS_ASKING);
+	atomic_store_explicit(&f->asked_ns, now_of(x), memory_order_relaxed);
+	x->must_arm = true;
+}
+
+/* It cannot be framed any more (a parse error, too many pipelined): its limits are off (A8), but what ends it before
+ * any answer still tells. */
+static void lose_track(struct feed *x)
+{
+	struct flow *f = x->f;
+	atomic_store(&f->kind, FLOW_OPAQUE);
+	if (flow_phase_of(flow_word(f)) != FLOW_ANSWERING)
+		return;
+	end_call(x, FLOW_OVER, BREAKER_SUCCESS, 0);
+	x->is_over = true;
 }
 
 static void on_http1(void *context, const struct http1_event *e)
@@ -149,14 +177,14 @@ static void on_http1(void *context, const struct http1_event *e)
 	case HTTP1_REQUEST_BEGINS:
 		flow_mark(f, FLOW_IS_ASKING);
 		begins(x, true);
+		x->has_begun = true;
+		x->has_ended = false;
 		break;
 	case HTTP1_REQUEST_HEAD: break;
 	case HTTP1_REQUEST_ENDS:
-		if (flow_has(f, FLOW_IS_ASKING)) {
-			flow_unmark(f, FLOW_IS_ASKING);
-			atomic_store_explicit(&f->asked_ns, now_of(x), memory_order_relaxed);
-			x->must_arm = true;
-		}
+		x->has_ended = true;
+		if (!x->is_announcing)
+			request_ended(x);
 		break;
 	case HTTP1_ANSWER_BEGINS: answer_begins(x); break;
 	case HTTP1_INTERIM:
@@ -172,8 +200,10 @@ static void on_http1(void *context, const struct http1_event *e)
 	case HTTP1_UNSOLICITED: break;
 	case HTTP1_CUT: broke_off(x, FAILURE_EOF); break;
 	case HTTP1_OPAQUE:
-		turn_opaque(x,
-			e->why == HTTP1_WHY_UPGRADE || e->why == HTTP1_WHY_TUNNEL ? BREAKER_SUCCESS : BREAKER_NEUTRAL);
+		if (e->why == HTTP1_WHY_UPGRADE || e->why == HTTP1_WHY_TUNNEL)
+			turn_opaque(x, BREAKER_SUCCESS);
+		else
+			lose_track(x);
 		break;
 	}
 }
@@ -238,10 +268,15 @@ static void find_kind(struct feed *x, const struct octets *o)
 static void finish(struct feed *x)
 {
 	struct flow *f = x->f;
-	if (x->is_over)
+	if (x->is_over) {
 		slot_change(x->s, x->word, SLOT_CONNECTED, false); /* hooks pass it by from now on */
-	else if (x->must_arm && flow_has(f, FLOW_HAS_LIMITS))
-		service_bound(x->fd, flow_due_ns(f));
+		return;
+	}
+	if (!x->must_arm || !flow_has(f, FLOW_HAS_LIMITS))
+		return;
+	if (__builtin_expect(!atomic_load_explicit(&x->s->cookie, memory_order_relaxed), 0))
+		atomic_store(&x->s->cookie, slot_read_cookie(x->fd)); /* limits that came by a reload */
+	service_bound(x->fd, flow_due_ns(f));
 }
 
 static __attribute__((noinline)) void tries_to_read(struct slot *s, uint64_t word, int fd)
@@ -339,6 +374,12 @@ static void received_some(struct feed *x, const struct octets *o, size_t n)
 		turn_opaque(x, BREAKER_SUCCESS);
 	else if (kind != FLOW_OPAQUE)
 		answer_begins(x);
+	/* Answered, somehow: all that can be told of it. */
+	if (atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_OPAQUE && !x->is_over) {
+		flow_note_answer(f);
+		end_call(x, FLOW_OVER, BREAKER_SUCCESS, 0);
+		x->is_over = true;
+	}
 }
 
 static void stream_ended(struct feed *x)
@@ -474,7 +515,7 @@ ssize_t exchange_send_edited(int fd, const struct octets *o, struct sending *sen
 static __attribute__((noinline)) bool sends(
 	struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
 {
-	sending->is_announced = sending->was_asking = false;
+	sending->is_announced = sending->was_asking = sending->ends = sending->begins = false;
 	sending->edit_count = 0;
 	struct flow *f = sending->flow = flow_hold(s, word);
 	if (!f)
@@ -498,8 +539,12 @@ static __attribute__((noinline)) bool sends(
 			find_edits(&x, o, sending);
 		if (flow_phase_of(flow_word(f)) == FLOW_WAITING)
 			flow_mark(f, FLOW_HAS_SENT);
+		x.is_announcing = true;
 		sending->is_announced =
 			http1_announce(&f->http, o->iov, o->count, o->limit, &sending->mark, on_http1, &x);
+		sending->ends = x.has_ended;
+		sending->begins = x.has_begun;
+		x.is_announcing = false;
 	} else if (kind == FLOW_RECORDS) {
 		enum flow_phase phase = flow_phase_of(flow_word(f));
 		/* What opens a connection is told first: its answer may be one octet that means something else without
@@ -518,6 +563,13 @@ static __attribute__((noinline)) bool sends(
 	if (x.is_rejected) {
 		if (sending->is_announced && kind == FLOW_HTTP1)
 			http1_sent_only(&f->http, &sending->mark, o->iov, o->count, o->limit, 0, on_http1, &x);
+		/* As on a connection that the server has dropped: whoever reads or polls it learns so, too. */
+		uint64_t turn = flow_word(f);
+		if (flow_phase_of(turn) == FLOW_IDLE)
+			flow_step(f, turn, FLOW_OVER);
+		slot_change(s, word, SLOT_CONNECTED, false);
+		if (!guest_is_restricted())
+			sys_disconnect(fd);
 		flow_let_go(f);
 		sending->flow = NULL;
 		errno = ECONNRESET;
@@ -554,6 +606,13 @@ static __attribute__((noinline)) void sent(
 			atomic_store(&f->kind, FLOW_PLAIN);
 		else
 			tell_records_sent(f, o, (size_t)result);
+	}
+	if (kind == FLOW_HTTP1 && sending->is_announced && result == (ssize_t)o->limit && sending->ends) {
+		/* A small request went at once, when it began; a large one may have taken its time to be taken. */
+		if (sending->begins && o->limit <= AT_ONCE)
+			x.now_ns = atomic_load_explicit(&f->asked_ns, memory_order_relaxed);
+		request_ended(&x);
+		x.now_ns = 0;
 	}
 	if (kind == FLOW_HTTP1 && sending->is_announced && result != (ssize_t)o->limit) {
 		/* Less went than was announced: the request may not be whole after all. */

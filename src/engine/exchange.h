@@ -26,6 +26,8 @@ struct sending {
 	uint64_t word;	   /* of the slot's life */
 	bool is_announced;
 	bool was_asking; /* the request was not whole before */
+	bool ends;	 /* with these octets it is */
+	bool begins;	 /* with these octets it began, a moment ago */
 	struct http1_mark mark;
 	/* What the deadline header changes in the octets; none: they go as they are. */
 	int edit_count;

@@ -4,7 +4,9 @@
 #include <netinet/tcp.h>
 #include <string.h>
 
+#include "base/addr.h"
 #include "base/clock.h"
+#include "base/sys.h"
 #include "base/tcpinfo.h"
 #include "core/circuit.h"
 #include "engine/ambient.h"
@@ -14,6 +16,7 @@
 #include "engine/process.h"
 #include "engine/service.h"
 #include "engine/wheel.h"
+#include "policy/policy.h"
 
 /* A request on a kept connection that meets its end so soon: the server had dropped it before (A7). */
 #define DROPPED_NS NS_PER_S
@@ -43,6 +46,7 @@ static bool has_limits(const struct guard_limits *l, enum flow_kind kind)
 static void fill(struct flow *f, uint32_t call, int64_t now_ns)
 {
 	f->guard = *call_guard(call);
+	f->generation = policy_generation();
 	f->connected_ns = now_ns;
 	f->first_count = 0;
 	f->carried_count = 0;
@@ -204,7 +208,27 @@ static bool set_out(struct flow *f, uint64_t owned, uint32_t call, int64_t now_n
 	return atomic_compare_exchange_strong(&f->word, &owned, next);
 }
 
-bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, int64_t now_ns)
+/* A reload reaches the next call on a kept connection, too: rules and limits are looked up again, the circuit stays. */
+static __attribute__((noinline)) void follow_reload(struct flow *f, int fd, int64_t now_ns)
+{
+	struct sockaddr_storage peer;
+	socklen_t len = sizeof peer;
+	struct addr a;
+	struct guard g;
+	f->generation = policy_generation();
+	if (guest_is_restricted() || SYS3(SYS_getpeername, fd, &peer, &len) != 0 ||
+		!addr_from_sockaddr(&a, (struct sockaddr *)&peer, len) || !guard_find(&a, now_ns, &g))
+		return;
+	f->guard.rules = g.rules;
+	f->guard.limits = g.limits;
+	f->guard.reject_errno = g.reject_errno;
+	if (has_limits(&g.limits, (enum flow_kind)atomic_load(&f->kind)))
+		flow_mark(f, FLOW_HAS_LIMITS);
+	else
+		flow_unmark(f, FLOW_HAS_LIMITS);
+}
+
+bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, int fd, int64_t now_ns)
 {
 	if (!flow_step(f, seen, FLOW_OWNED))
 		return true; /* another thread has */
@@ -212,6 +236,9 @@ bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, int64_t now
 	const struct guard *g = &f->guard;
 	struct circuit_token token = {.lease = -1, .begun_ns = now_ns};
 	uint32_t call;
+	guest_follow_reload(g->region);
+	if (__builtin_expect(f->generation != policy_generation(), 0))
+		follow_reload(f, fd, now_ns);
 	if (guest_is_bypassed(g->region)) {
 		flow_step(f, owned, FLOW_IDLE);
 		return true;

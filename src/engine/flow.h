@@ -66,6 +66,7 @@ struct flow {
 	_Atomic uint32_t kind;	  /* enum flow_kind */
 	int64_t connected_ns;
 	struct guard guard;
+	uint32_t generation;		 /* of the configuration that guard is of */
 	uint8_t first[SNIFF_CLIENT_MAX]; /* the client's first octets, until they settle what it speaks */
 	uint8_t first_count;
 	struct http1 http;
@@ -136,7 +137,7 @@ void flow_forked(struct slot *s);
 
 /* A call begins on a connection that is there. Only from IDLE or with the word as seen. must_admit: asks the circuit
  * (B20). False: rejected. */
-bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, int64_t now_ns);
+bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, int fd, int64_t now_ns);
 /* Ends the call in progress when the word is still `seen`; true for the winner. */
 bool flow_end_call(struct flow *f, uint64_t seen, enum flow_phase to, enum breaker_outcome outcome,
 	enum failure_kind kind, int64_t now_ns);

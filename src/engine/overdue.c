@@ -107,10 +107,14 @@ static void look(struct view *v, const struct flow *f, int fd, int64_t now_ns)
 	(void)f;
 }
 
-/* More has come than hooks have seen and what lies unread. One octet is the peer's end. */
+/* More has come than hooks have seen and what lies unread (one octet is the peer's end), or more has gone. */
 static bool has_unseen(const struct view *v, const struct flow *f)
 {
-	return v->is_known && v->info.bytes_received > atomic_load(&f->in) + v->unread + 1;
+	if (!v->is_known)
+		return false;
+	/* Where it is framed, a send that is under way has sent octets that are not counted yet. */
+	bool sends_more = !flow_is_framed(f) && v->info.bytes_sent > atomic_load(&f->out);
+	return sends_more || v->info.bytes_received > atomic_load(&f->in) + v->unread + 1;
 }
 
 /* Octets pass that no hook sees (stdio, io_uring, another process): from here on the kernel's times tell whether it
@@ -122,6 +126,11 @@ static int64_t follow_unseen(struct flow *f, const struct view *v, int64_t now_n
 	flow_unmark(f, FLOW_IS_ASKING);
 	atomic_store(&f->kind, FLOW_PLAIN);
 	bool is_answer = v->received_ns && v->received_ns >= v->sent_ns;
+	/* A request behind an answer: the next call. Its deadline is its own. */
+	if (atomic_load(&f->heard_ns) && v->sent_ns > atomic_load(&f->asked_ns) + KERNEL_SLACK_NS) {
+		atomic_store(&f->begun_ns, v->sent_ns);
+		atomic_store(&f->heard_ns, 0);
+	}
 	atomic_store(&f->asked_ns, v->sent_ns);
 	enum flow_phase phase = is_answer ? FLOW_ANSWERING : FLOW_WAITING;
 	if (is_answer && !atomic_load(&f->heard_ns))
@@ -170,10 +179,14 @@ static enum limit passed(struct flow *f, const struct view *v, uint64_t word, in
 		return DEADLINE;
 	}
 	if (phase == FLOW_WAITING && answer_at(f) <= now_ns) {
-		/* Sent again since the time that is noted? A repeat of what was lost is not the app's. */
-		if (atomic_load(&f->marks) & FLOW_HAS_SENT && v->is_known && v->info.retransmits == 0 &&
-			v->sent_ns > atomic_load(&f->asked_ns)) {
-			flow_unmark(f, FLOW_HAS_SENT);
+		/* Octets of the request wait in the kernel for a server that takes its time with them. */
+		if (v->is_known && v->info.notsent) {
+			*next = sooner(deadline_at(f), now_ns + f->guard.limits.answer_ns / 4 + 1);
+			return NONE;
+		}
+		/* Sent since the time that is noted? A repeat of what was lost is not the app's. */
+		if (v->is_known && v->info.retransmits == 0 &&
+			v->sent_ns > atomic_load(&f->asked_ns) + KERNEL_SLACK_NS) {
 			atomic_store(&f->asked_ns, v->sent_ns + KERNEL_SLACK_NS);
 			*next = flow_due_ns(f);
 			if (*next > now_ns)
@@ -224,7 +237,8 @@ static bool end(struct flow *f, const struct view *v, uint64_t word, enum limit 
 		(!l->abandon_ns || now_ns - begun < l->abandon_ns))
 		outcome = BREAKER_NEUTRAL;
 	uint32_t call = atomic_load(&f->call);
-	length = (length + NS_PER_MS - 1) / NS_PER_MS * NS_PER_MS; /* what is left of an ambient one is no round number */
+	length = (length + NS_PER_MS - 1) / NS_PER_MS *
+		 NS_PER_MS; /* what is left of an ambient one is no round number */
 	if (call)
 		call_tell_deadline(call - 1, rows[limit].phase, length);
 	return flow_end_call(f, word, FLOW_OVER, outcome, rows[limit].kind, now_ns);
