@@ -294,11 +294,12 @@ deadline_after() { # NS COMMAND...
 		RESIL_DEADLINE_AT=$value run resil run --deadline 5s -- touch "$dir/started"
 		assert_failure 125
 		assert_output --regexp "^resil run: RESIL_DEADLINE_AT: not a time \\('$value'"
-		assert_equal "${#lines[@]}" 1
+		assert_line --index 1 "resil run: touch is not started"
+		assert_equal "${#lines[@]}" 2
 	done
 	RESIL_DEADLINE=5 run resil run -- touch "$dir/started"
 	assert_failure 125
-	assert_output "resil run: RESIL_DEADLINE: a unit is due ('5'; 5ms, 5s, 5m or 5h)"
+	assert_line --index 0 "resil run: RESIL_DEADLINE: a unit is due ('5'; 5ms, 5s, 5m or 5h)"
 	[ ! -e "$dir/started" ]
 }
 
@@ -343,6 +344,7 @@ deadline_after() { # NS COMMAND...
 	run resil run -c "$dir/bad.conf" -- true
 	assert_failure 125
 	assert_output --partial "$dir/bad.conf:2"
+	assert_equal "${lines[-1]}" "resil run: true is not started"
 	run -127 resil run -- "$dir/nowhere"
 	run resil run -- "$dir"
 	assert_failure 126

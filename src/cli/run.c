@@ -248,8 +248,10 @@ static int run_run(const struct verb *verb, int argc, char **argv)
 	if (code >= 0)
 		return code;
 	char **command = argv + optind;
-	if (!take_ambient(&p) || !configuration_is_right(&p))
+	if (!take_ambient(&p) || !configuration_is_right(&p)) {
+		fprintf(stderr, "resil run: %s is not started\n", command[0]);
 		return RUN_FAILED;
+	}
 	if (!shim_find(shim, sizeof shim)) {
 		fprintf(stderr, "resil run: the shim is not found at %s\n", shim);
 		return RUN_FAILED;

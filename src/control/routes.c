@@ -292,8 +292,8 @@ int routes_answer(struct request *q, struct answer *a)
 		i++;
 	if (i == ROUTES)
 		return routes_error(a, 404,
-			"no such path; there are /health, /v1/destinations, /v1/events, /v1/config, /v1/members, "
-			"/v1/reload and /metrics");
+			"no such path; there are /health, /v1/destinations, /v1/destinations/NAME (also with /force "
+			"or /reset), /v1/events, /v1/config, /v1/members, /v1/reload and /metrics");
 	const char *pattern = routes[i].path;
 	while (i < ROUTES && (strcmp(routes[i].path, pattern) != 0 || strcmp(routes[i].method, q->method) != 0))
 		i++;
