@@ -165,13 +165,17 @@ install: all
 	$(Q)install -D -m 644 doc/resil.conf.5 $(DESTDIR)$(PREFIX)/share/man/man5/resil.conf.5
 	$(Q)install -D -m 644 doc/libresil.7 $(DESTDIR)$(PREFIX)/share/man/man7/libresil.7
 	$(Q)if mkdir -p $(conf_in) 2>/dev/null && [ -w $(conf_in) ]; then \
-		install -m 644 conf/resil.conf $(conf_in)/resil.conf.example; \
+		install -m 644 conf/resil.conf $(conf_in)/resil.conf.example && \
+		echo 'the example of a configuration is $(conf_in)/resil.conf.example'; \
 	else \
 		install -D -m 644 conf/resil.conf $(own_conf_in)/resil.conf.example && \
 		echo '$(conf_in) cannot be written: the example of a configuration is $(own_conf_in)/resil.conf.example;' && \
 		echo 'programs read ~/.config/resil/resil.conf'; \
 	fi
 	@echo 'installed under $(DESTDIR)$(PREFIX)'
+ifneq ($(PREFIX),/usr/local)
+	@echo 'the command: PATH=$(PREFIX)/bin:$$PATH; the shim without it: LD_PRELOAD=$(PREFIX)/lib/libresil.so'
+endif
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/lib/libresil.so $(DESTDIR)$(PREFIX)/bin/resil $(own_conf_in)/resil.conf.example \
 		$(DESTDIR)$(PREFIX)/share/man/man1/resil.1 $(DESTDIR)$(PREFIX)/share/man/man5/resil.conf.5 \

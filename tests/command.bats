@@ -315,6 +315,18 @@ for line in sys.stdin:
 	[[ $stderr == *"'resil on -g of-$user --all-users' undoes it"* ]] || fail "$stderr"
 }
 
+@test "members names the group, also where there is only one" {
+	shared=$(mktemp -d)
+	peer server 127.0.0.1 refuse
+	cat >"$shared/app.py" <<-END
+		import socket, subprocess
+		socket.socket().connect_ex(("127.0.0.1", $server_port))
+		subprocess.run(["$build/resil", "members"])
+	END
+	run -0 --separate-stderr under /usr/bin/python3 "$shared/app.py"
+	assert_output --regexp $'^python3[.0-9]*-app.py\t[0-9]+\tpython3'
+}
+
 @test "what undoes a change repeats its options" {
 	group
 	start one under "$bin/dial" -n 1000 -i 100 127.0.0.1 "$server_port"

@@ -19,6 +19,8 @@ installing() { run bare "$@" make -C "$root" BUILD="$dir/build" install PREFIX="
 	assert_output --partial src/cli/run.c
 	refute_output --partial src/core
 	[ -e "$dir/staged/etc/resil/resil.conf.example" ]
+	assert_output --partial "the example of a configuration is $dir/staged/etc/resil/resil.conf.example"
+	assert_line 'the command: PATH=/opt/resil/bin:$PATH; the shim without it: LD_PRELOAD=/opt/resil/lib/libresil.so'
 	run bare "$dir/staged/opt/resil/bin/resil" run -- sh -c 'echo "$LD_PRELOAD"'
 	assert_success
 	assert_output "$dir/staged/opt/resil/lib/libresil.so"

@@ -185,7 +185,7 @@ static void members_group_json(struct text *t, const void *ctx)
 static void members_table(const struct options *o, const struct groups *g)
 {
 	static const char *const headers[] = {"USER", "GROUP", "PID", "EXE", "SINCE", "CONNECTIONS", "SERVES"};
-	size_t before = shown_before(o, g);
+	size_t before = o->all_users ? 2 : 1; /* what a group is called is asked of this verb */
 	struct table *t = table_new(headers + 2 - before, 5 + before);
 	int64_t now_ns = clock_now_ns();
 	size_t shown = 0;
