@@ -227,6 +227,18 @@ for line in sys.stdin:
 	assert_failure 125
 }
 
+@test "run: a fault of -s is told as that option; --deadline without a time says so; nothing is said twice" {
+	RESIL_SET=success_threshold=no run -125 resil run -s bar=2 -s stall_timeout=5 -- touch "$dir/started"
+	assert_line --index 0 --regexp "^RESIL_SET: success_threshold"
+	assert_line --index 1 --regexp "^-s bar=2: unknown key"
+	assert_line --index 2 --regexp "^-s stall_timeout=5: stall_timeout: a unit is due"
+	run -125 resil run --deadline -- touch "$dir/started"
+	assert_line --index 0 "resil run: --deadline: a time is due, such as 5s"
+	[ ! -e "$dir/started" ]
+	run -3 resil status -p 4194305 # above any pid_max
+	assert_output "resil: there is no process 4194305"
+}
+
 @test "options after an operand hold: doctor, force, status" {
 	group
 	asked doctor sh --json

@@ -91,6 +91,8 @@ static bool preload(const char *shim)
 struct plan {
 	const char *config, *group;
 	char *set;
+	const char **settings; /* each -s, room for all of argv */
+	size_t n_settings;
 	bool is_required, is_verbose;
 	int64_t start_ns;    /* what is relative counts from here */
 	int64_t deadline_ns; /* absolute, CLOCK_MONOTONIC; 0: none */
@@ -105,6 +107,7 @@ static bool add_setting(struct plan *p, const char *setting)
 		return false;
 	free(p->set);
 	p->set = all;
+	p->settings[p->n_settings++] = setting;
 	return true;
 }
 
@@ -139,6 +142,9 @@ static int read_options(const struct verb *verb, int argc, char **argv, struct p
 	struct text errors = TEXT_ON(why);
 	int option;
 
+	p->settings = calloc((size_t)argc, sizeof *p->settings);
+	if (!p->settings)
+		return RUN_FAILED;
 	while ((option = getopt_long(argc, argv, "+c:g:s:vh", longs, NULL)) != -1) {
 		switch (option) {
 		case 'c':
@@ -158,6 +164,8 @@ static int read_options(const struct verb *verb, int argc, char **argv, struct p
 				return RUN_FAILED;
 			break;
 		case 'd':
+			if (strcmp(optarg, "--") == 0)
+				return wrong(verb, "%s", "--deadline: a time is due, such as 5s");
 			if (set_deadline(p, optarg, &errors))
 				break;
 			why[strcspn(why, "\n")] = '\0';
@@ -173,6 +181,41 @@ static int read_options(const struct verb *verb, int argc, char **argv, struct p
 
 /* ---- checks ---- */
 
+/* The -s that a fault of RESIL_SET is from, null: none. Its keys are read one by one, so each -s has the same line for
+ * itself. */
+static const char *setting_at_fault(const struct plan *p, const char *line, size_t n)
+{
+	for (size_t i = 0; i < p->n_settings; i++) {
+		char why[8192] = "";
+		struct text errors = TEXT_ON(why);
+		struct config_source source = {.set = p->settings[i]};
+		int faults = 0;
+		struct config *c = config_load(&source, &errors, &faults);
+		if (c)
+			config_free(c);
+		if (faults && strncmp(why, line, n) == 0 && (why[n] == '\n' || why[n] == '\0'))
+			return p->settings[i];
+	}
+	return NULL;
+}
+
+static void print_faults(const struct plan *p, const struct settings *s)
+{
+	static const char name[] = "RESIL_SET";
+	size_t skip = sizeof name - 1;
+	for (const char *line = s->errors; *line;) {
+		size_t n = strcspn(line, "\n");
+		const char *setting = strncmp(line, name, skip) == 0 ? setting_at_fault(p, line, n) : NULL;
+		if (setting)
+			fprintf(stderr, "-s %s%.*s\n", setting, (int)(n - skip), line + skip);
+		else
+			fprintf(stderr, "%.*s\n", (int)n, line);
+		line += n + (line[n] == '\n');
+	}
+	if (s->is_cut)
+		fputs("(and more)\n", stderr);
+}
+
 static bool configuration_is_right(const struct plan *p)
 {
 	struct settings s;
@@ -183,7 +226,7 @@ static bool configuration_is_right(const struct plan *p)
 	if (!p->is_verbose) /* which sets it */
 		settings_check_log(&s, true);
 	bool is_right = s.faults == 0;
-	settings_print_errors(&s);
+	print_faults(p, &s);
 	settings_free(&s);
 	return is_right;
 }

@@ -133,8 +133,13 @@ static int run_status(const struct verb *verb, int argc, char **argv)
 	if (argc - optind > 1)
 		return usage_error(verb, "one destination at a time, not also '%s'", argv[optind + 1]);
 	s.destination = optind < argc ? argv[optind] : NULL;
+	/* What cannot be found is said once, here. */
+	char dir[256], suffix[64];
+	int code = groups_place(&s.o, dir, suffix);
+	if (code)
+		return code;
 	bool is_wrong = groups_say_refused(&s.o);
-	int code = groups_open(&g, &s.o, false);
+	code = groups_open(&g, &s.o, false);
 	if (code)
 		return is_wrong ? EXIT_FAILED : code;
 	is_wrong |= groups_say_damaged(&g);
