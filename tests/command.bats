@@ -40,7 +40,11 @@ group() {
 	resil off -g dial
 	run --separate-stderr resil status --json
 	assert_equal "$(json 'j["groups"][0]["bypass"]')" "['group', 'user']"
-	run -0 --separate-stderr resil on
+	# Each is undone by the same options, and by no others.
+	run -1 --separate-stderr resil on
+	assert_output "dial	off"
+	[[ $stderr == *"group dial is off"*"'resil on -g dial' undoes it"* ]] || fail "$stderr"
+	run -0 --separate-stderr resil on -g dial
 	assert_output "dial	on"
 	run -0 --separate-stderr resil status
 	assert_equal "$stderr" ""
@@ -62,8 +66,14 @@ group() {
 	assert_equal "$(json 'j["bypass"]')" "[]"
 	resil off
 	health
+	assert_equal "$(json 'j["bypass"]')" "['user']"
+	resil off -g dial
+	health
 	assert_equal "$(json 'j["bypass"]')" "['group', 'user']"
-	resil on
+	resil on || true # the group is off still
+	health
+	assert_equal "$(json 'j["bypass"]')" "['group']"
+	resil on -g dial
 	health
 	assert_equal "$(json 'j["bypass"]')" "[]"
 }

@@ -164,7 +164,7 @@ static void look_at_regions(void)
 			doctor_say(DOCTOR_PROBLEM, "group",
 				"%s: the region is damaged: %s; remove %s when none of its programs run", g.at[i].name,
 				why_at, g.at[i].path);
-		else if (atomic_load(&g.at[i].region.header->is_off))
+		else if (atomic_load(&g.at[i].region.header->is_off) & BYPASS_GROUP)
 			doctor_say(DOCTOR_PROBLEM, "group", "%s is off; 'resil on -g %s' undoes it", g.at[i].name,
 				g.at[i].name);
 		else

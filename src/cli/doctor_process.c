@@ -277,10 +277,10 @@ static const struct member *say_member(pid_t pid, struct groups *g, const char *
 		return NULL;
 	}
 	const struct region *r = &g->at[0].region;
-	if (atomic_load(&r->header->is_off))
+	unsigned bypass = group_bypass(&g->at[0]);
+	if (bypass & BYPASS_GROUP)
 		doctor_say(
 			DOCTOR_PROBLEM, "group", "%s is off; 'resil on -g %s -p %d' undoes it", group, group, (int)pid);
-	unsigned bypass = group_bypass(&g->at[0]);
 	if (bypass & BYPASS_USER)
 		doctor_say(DOCTOR_PROBLEM, "group", "every group of its user is off; 'resil on -p %d' undoes it",
 			(int)pid);

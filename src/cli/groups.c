@@ -420,7 +420,9 @@ bool groups_say_damaged(const struct groups *g)
 
 unsigned group_bypass(const struct group *g)
 {
-	return bypass_of(&g->region, g->root);
+	unsigned bypass = bypass_of(&g->region, g->root);
+	/* Its word tells by which ways it was set (off.c). */
+	return (bypass & ~(unsigned)BYPASS_GROUP) | atomic_load(&g->region.header->is_off);
 }
 
 static unsigned place_bypass(const struct options *o)

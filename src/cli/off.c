@@ -1,5 +1,6 @@
-/* resil off, resil on: the bypass. A flag in each region's header, seen at the next call, and marker files for groups
- * begun later. */
+/* resil off, resil on: the bypass. A word in each region's header, seen at the next call, and marker files for groups
+ * begun later. The word has a bit for each way in which it was set (core/bypass.h), so that one is undone without the
+ * others. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -95,14 +96,18 @@ static void print_lines(const struct options *o, const struct groups *g, bool is
 }
 
 /* Sets the flags and tells what holds then, which after `on` may still be another bypass. */
-static int set_flags(const struct options *o, bool is_off)
+static int set_flags(const struct options *o, bool is_off, unsigned way)
 {
 	struct groups g;
 	int code = groups_open(&g, o, true);
 	if (code)
 		return code;
-	for (size_t i = 0; i < g.n; i++)
-		atomic_store(&g.at[i].region.header->is_off, is_off ? 1 : 0);
+	for (size_t i = 0; i < g.n; i++) {
+		if (is_off)
+			atomic_fetch_or(&g.at[i].region.header->is_off, way);
+		else
+			atomic_fetch_and(&g.at[i].region.header->is_off, ~way);
+	}
 	if (o->is_json)
 		print_json(&g);
 	else
@@ -136,11 +141,13 @@ static int run_switch(const struct verb *verb, int argc, char **argv, bool is_of
 		fputs("resil: --host is root's\n", stderr);
 		return EXIT_DENIED;
 	}
+	/* --all-users alone leaves no marker: it is -g for each group there is. */
+	unsigned way = is_host ? BYPASS_MACHINE : o.group || o.all_users ? BYPASS_GROUP : BYPASS_USER;
 	o.all_users |= is_host;
 	int code = is_host ? set_host_marker(is_off) : o.group || o.all_users ? 0 : set_user_marker(&o, is_off);
 	if (code)
 		return code;
-	code = set_flags(&o, is_off);
+	code = set_flags(&o, is_off, way);
 	if (code == 0 && !o.group && !o.is_json)
 		fprintf(stderr, "resil: %s%s%s%s%s\n",
 			is_host	      ? "every program on this machine"
