@@ -349,6 +349,16 @@ for line in sys.stdin:
 	assert_output --regexp $'^python3[.0-9]*-app.py\t[0-9]+\tpython3'
 }
 
+@test "force without -g tells in which groups it set the circuit, and what undoes it" {
+	group
+	RESIL_GROUP=other under "$bin/dial" 127.0.0.1 "$server_port"
+	RESIL_GROUP=third under "$bin/dial" 127.0.0.1 1 || true
+	run -0 --separate-stderr resil force "$name" open --forever
+	assert_equal "$stderr" "resil: set by hand in dial, other; undo it with: resil force $name auto"
+	run -0 --separate-stderr resil force "$name" closed --forever -g other
+	assert_equal "$stderr" "resil: set by hand in other; undo it with: resil force $name auto -g other"
+}
+
 @test "what undoes a change repeats its options" {
 	group
 	start one under "$bin/dial" -n 1000 -i 100 127.0.0.1 "$server_port"

@@ -37,9 +37,10 @@ static void report(const struct options *o, const struct group *g, uint32_t inde
 	table_print(t);
 }
 
-/* Does it to every group that has the destination. ctx: null: a reset, which leaves a mode as it was. */
+/* Does it to every group that has the destination, and tells which in `where`. ctx: null: a reset, which leaves a mode
+ * as it was. */
 static int change(const struct options *o, const char *destination,
-	void (*act)(struct region *r, uint32_t index, const void *ctx), const void *ctx)
+	void (*act)(struct region *r, uint32_t index, const void *ctx), const void *ctx, struct text *where)
 {
 	struct circuit_view v;
 	struct groups g;
@@ -57,6 +58,7 @@ static int change(const struct options *o, const char *destination,
 		if (!ctx && v.mode != BREAKER_AUTO)
 			fprintf(stderr, "resil: %s of group %s stays %s; 'resil force %s auto%s' undoes that\n", v.name,
 				g.at[i].name, breaker_mode_name(v.mode), v.name, options_again(o, g.at[i].name));
+		text_fmt(where, "%s%s", done ? ", " : "", g.at[i].name);
 		done++;
 	}
 	if (done == 0)
@@ -124,9 +126,12 @@ static int run_force(const struct verb *verb, int argc, char **argv)
 			"a circuit forced today would still be forced when all of them have been started anew");
 	f.mode = mode->mode;
 	f.for_ms = (uint64_t)(for_ns / NS_PER_MS);
-	int code = change(&o, argv[optind], act_force, &f);
+	char where_at[1024] = "";
+	struct text where = TEXT_ON(where_at);
+	int code = change(&o, argv[optind], act_force, &f, &where);
 	if (code == EXIT_DONE && f.mode != BREAKER_AUTO)
-		fprintf(stderr, "resil: undo it with: resil force %s auto%s\n", argv[optind], options_again(&o, NULL));
+		fprintf(stderr, "resil: set by hand in %s%s; undo it with: resil force %s auto%s\n", where_at,
+			where.is_cut ? " and more" : "", argv[optind], options_again(&o, NULL));
 	return code;
 }
 
@@ -137,7 +142,9 @@ const struct verb verb_force = {
 	.help = "open rejects every call, closed lets every call through, observe decides and counts but rejects "
 		"nothing,\n"
 		"auto gives the circuit back to its own rules. All processes of the group see it at their next "
-		"call.\n\n"
+		"call.\nWithout -g: in every group of yours that has used DEST; a destination that none has used "
+		"cannot "
+		"be set.\n\n"
 		"Options:\n      --for TIME      until then (10m, 90s, 1h)\n      --forever       until told "
 		"otherwise; one of the two is due, but for auto\n" OPTIONS_HELP
 		"\nExample:\n  resil force pay.internal:443 open --for 10m\n\n"
@@ -164,7 +171,9 @@ static int run_reset(const struct verb *verb, int argc, char **argv)
 	}
 	if (argc - optind != 1)
 		return usage_error(verb, "one destination is due");
-	return change(&o, argv[optind], act_reset, NULL);
+	char where_at[1024] = "";
+	struct text where = TEXT_ON(where_at);
+	return change(&o, argv[optind], act_reset, NULL, &where);
 }
 
 const struct verb verb_reset = {
