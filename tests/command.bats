@@ -249,6 +249,33 @@ for line in sys.stdin:
 	assert_output "resil: there is no process 4194305"
 }
 
+@test "a word that is no verb: what is near it, else the list" {
+	run -2 resil stauts
+	assert_line --index 0 "resil: no such verb 'stauts'; did you mean 'status'?"
+	run -2 resil foo
+	assert_line --index 0 --regexp "^resil: no such verb 'foo'; there are run, status, .*, help$"
+	run -2 resil help nope
+	assert_line --index 0 --regexp "^resil: no such verb 'nope'; there are run, status"
+}
+
+@test "which: a unix socket that is named for some executables only" {
+	printf '[destination x]\nmatch = unix:/tmp/x, exe:cu*\n' >"$dir/resil.conf"
+	run -0 resil which -c "$dir/resil.conf" unix:/tmp/x
+	assert_output "unix:/tmp/x is not guarded: named at $dir/resil.conf:1, but only for exe:cu*; try -e NAME"
+	run -0 resil which -c "$dir/resil.conf" -e curl unix:/tmp/x
+	assert_output --partial "[destination x]"
+	run -0 resil which -c "$dir/resil.conf" unix:/tmp/y
+	assert_output "unix:/tmp/y is not guarded: no match names it"
+}
+
+@test "doctor: a state directory that cannot be made is one problem, and not fine as well" {
+	RESIL_STATE_DIR=$dir/absent/state run -1 resil doctor
+	assert_line --regexp "^problem	state	$dir/absent/state cannot be made: $dir/absent cannot be written"
+	refute_line --regexp '^ok	state'
+	RESIL_STATE_DIR=$dir/state run resil doctor
+	assert_line --regexp "^ok	state	$dir/state is not there yet"
+}
+
 @test "options after an operand hold: doctor, force, status" {
 	group
 	asked doctor sh --json

@@ -31,6 +31,8 @@ extern const struct verb verb_run, verb_status, verb_events, verb_which, verb_ch
 /* Null beyond the end; by name, null: none. */
 const struct verb *verb_at(size_t i);
 const struct verb *verb_find(const char *name);
+/* Says so on stderr, with what is near or else all there are; returns EXIT_USAGE. */
+int unknown_verb(const char *name);
 void verb_print_help(const struct verb *v, FILE *to);
 
 /* ---- options that most verbs have ---- */

@@ -52,14 +52,24 @@ void doctor_say(enum doctor_verdict verdict, const char *topic, const char *fmt,
 
 /* ---- the environment ---- */
 
-static void look_at_dir(const char *topic, const char *dir)
+/* what: what follows where it is not there and cannot be made. */
+static void look_at_dir(const char *topic, const char *dir, const char *what)
 {
 	char why_at[256] = "";
 	struct text why = TEXT_ON(why_at);
 	int err = identity_check_dir(dir, geteuid(), &why);
-	if (err == -ENOENT)
-		doctor_say(DOCTOR_OK, topic, "%s is not there yet; the first guarded program makes it", dir);
-	else if (err)
+	if (err == -ENOENT) {
+		char above[256];
+		text_copy(above, sizeof above, dir);
+		char *slash = strrchr(above, '/');
+		if (slash && slash != above)
+			*slash = '\0';
+		if (slash && slash != above && access(above, W_OK | X_OK) != 0)
+			doctor_say(DOCTOR_PROBLEM, topic, "%s cannot be made: %s cannot be written (%s): %s", dir,
+				above, strerror(errno), what);
+		else
+			doctor_say(DOCTOR_OK, topic, "%s is not there yet; the first guarded program makes it", dir);
+	} else if (err)
 		doctor_say(DOCTOR_PROBLEM, topic, "%s %s", dir, why_at);
 	else
 		doctor_say(DOCTOR_OK, topic, "%s", dir);
@@ -69,20 +79,12 @@ static void look_at_dirs(void)
 {
 	char dir[256];
 	if (identity_state_dir(dir, sizeof dir, geteuid(), own_getenv)) {
-		look_at_dir("state", dir);
-		char *slash = strrchr(dir, '/');
-		if (access(dir, F_OK) != 0 && slash && slash != dir) {
-			*slash = '\0';
-			if (access(dir, W_OK) != 0)
-				doctor_say(DOCTOR_PROBLEM, "state",
-					"%s cannot be written (%s): each process has circuits of its own", dir,
-					strerror(errno));
-		}
+		look_at_dir("state", dir, "each process has circuits of its own");
 	} else {
 		doctor_say(DOCTOR_PROBLEM, "state", "RESIL_STATE_DIR is too long");
 	}
 	if (identity_runtime_dir(dir, sizeof dir, geteuid(), own_getenv))
-		look_at_dir("sockets", dir);
+		look_at_dir("sockets", dir, "there are no sockets");
 	else
 		doctor_say(DOCTOR_PROBLEM, "sockets", "the runtime directory's name is too long");
 }

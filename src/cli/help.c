@@ -45,7 +45,7 @@ static int run_help(const struct verb *verb, int argc, char **argv)
 	if (argc - optind > 1)
 		return usage_error(verb, "one verb at a time, not also '%s'", argv[optind + 1]);
 	if (optind < argc && !(wanted = verb_find(argv[optind])))
-		return usage_error(verb, "no such verb '%s'", argv[optind]);
+		return unknown_verb(argv[optind]);
 	if (!o.is_json) {
 		if (wanted)
 			verb_print_help(wanted, stdout);

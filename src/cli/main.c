@@ -54,13 +54,13 @@ int usage_error(const struct verb *verb, const char *fmt, ...)
 	return EXIT_USAGE;
 }
 
-static int unknown_verb(const char *name)
+int unknown_verb(const char *name)
 {
 	const struct verb *v, *nearest = NULL;
-	unsigned least = 3;
+	unsigned least = 256;
 	for (size_t i = 0; (v = verb_at(i)) != NULL; i++) {
 		unsigned distance = nearby_distance(name, v->name);
-		if (distance < least) {
+		if (distance < least && nearby_is_near(name, v->name)) {
 			least = distance;
 			nearest = v;
 		}
@@ -68,6 +68,8 @@ static int unknown_verb(const char *name)
 	fprintf(stderr, "resil: no such verb '%s'", name);
 	if (nearest)
 		fprintf(stderr, "; did you mean '%s'?", nearest->name);
+	for (size_t i = 0; !nearest && (v = verb_at(i)) != NULL; i++)
+		fprintf(stderr, "%s%s", i ? ", " : "; there are ", v->name);
 	fprintf(stderr, "\nTry 'resil help'.\n");
 	return EXIT_USAGE;
 }

@@ -208,6 +208,39 @@ static void json_finding(struct text *t, const void *ctx)
 	text_str(t, "}\n");
 }
 
+/* Does a section name it for some executables only? Then of which exe: pattern and in which line. */
+static bool is_named_for_exe(const struct config *c, const struct target *target, char *exe, size_t cap, uint32_t *line)
+{
+	char all[4096];
+	const struct policy *p;
+
+	for (uint32_t i = 0; (p = config_policy(c, i)) != NULL; i++) {
+		struct text patterns = TEXT_ON(all);
+		all[0] = '\0';
+		if (p->section[0])
+			config_patterns_text(&patterns, c, p);
+		for (char *one = strtok(all, ", "); one; one = strtok(NULL, ", ")) {
+			if (strncmp(one, "exe:", 4) != 0)
+				continue;
+			/* A name that fits it: each star stands for nothing. */
+			char name[256];
+			struct text t = TEXT_ON(name);
+			name[0] = '\0';
+			for (const char *s = one + 4; *s; s++)
+				if (*s != '*')
+					text_char(&t, *s);
+			struct target as = *target;
+			as.exe = name;
+			if (config_match(c, &as, NULL) != p)
+				continue;
+			snprintf(exe, cap, "%s", one);
+			*line = p->line;
+			return true;
+		}
+	}
+	return false;
+}
+
 static int show(const struct options *o, const struct settings *s, const struct place *p, const char *exe)
 {
 	struct target target = {.addr = &p->addr, .name = p->name[0] ? p->name : NULL, .exe = exe};
@@ -225,7 +258,13 @@ static int show(const struct options *o, const struct settings *s, const struct 
 			text_str(&t, ",\"rule\":null}");
 			puts(at);
 		} else {
-			printf("%s is not guarded: no match names it\n", p->shown);
+			char only[300];
+			uint32_t line;
+			if (is_named_for_exe(s->config, &target, only, sizeof only, &line))
+				printf("%s is not guarded: named at %s:%u, but only for %s; try -e NAME\n", p->shown,
+					config_file(s->config), line, only);
+			else
+				printf("%s is not guarded: no match names it\n", p->shown);
 		}
 		return EXIT_DONE;
 	}
