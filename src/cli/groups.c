@@ -420,9 +420,7 @@ bool groups_say_damaged(const struct groups *g)
 
 unsigned group_bypass(const struct group *g)
 {
-	unsigned bypass = bypass_of(&g->region, g->root);
-	/* Its word tells by which ways it was set (off.c). */
-	return (bypass & ~(unsigned)BYPASS_GROUP) | atomic_load(&g->region.header->is_off);
+	return bypass_of(&g->region, g->root);
 }
 
 static unsigned place_bypass(const struct options *o)

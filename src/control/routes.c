@@ -57,8 +57,6 @@ static int get_health(struct request *q, struct answer *a)
 		(found == PARAMS_FOUND && strict[0] && strcmp(strict, "0") != 0 && strcmp(strict, "1") != 0))
 		return routes_error(a, 400, "strict is 0 or 1");
 	unsigned bypass = bypass_of(q->region, "");
-	/* The group's word tells by which ways it was set (`resil off`). */
-	bypass = (bypass & ~(unsigned)BYPASS_GROUP) | atomic_load(&q->region->header->is_off);
 	/* Where its user's marker would lie only the process itself knows, when the region is no file. */
 	if (!q->region->is_shared && bypass == 0 && q->host->is_off && atomic_load(q->host->is_off))
 		bypass = BYPASS_USER;

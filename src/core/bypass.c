@@ -29,8 +29,9 @@ unsigned bypass_of(const struct region *r, const char *root)
 	char *slash = strrchr(dir, '/');
 	if (slash)
 		*slash = '\0';
-	bool is_off = atomic_load_explicit(&r->header->is_off, memory_order_relaxed) != 0;
-	return bypass_markers(root, slash ? dir : "") | (is_off ? BYPASS_GROUP : 0);
+	/* The group's own word tells by which ways it was set. */
+	unsigned ways = atomic_load_explicit(&r->header->is_off, memory_order_relaxed);
+	return bypass_markers(root, slash ? dir : "") | (ways & (BYPASS_GROUP | BYPASS_USER | BYPASS_MACHINE));
 }
 
 const char *bypass_name(unsigned i)

@@ -112,7 +112,8 @@ struct region_header {
 	uint64_t size;
 	char boot_id[40]; /* of the boot that made it: ticks of another boot mean nothing */
 	char group[65];
-	_Atomic uint32_t is_off;	   /* `resil off`: every member passes everything through */
+	_Atomic uint32_t
+		is_off; /* `resil off`: every member passes everything through; enum of bypass.h, by which ways */
 	_Atomic uint32_t reload_seq;	   /* members re-read their configuration when it has moved */
 	_Atomic uint64_t event_seq;	   /* last one given out */
 	_Atomic uint64_t config_complaint; /* hash of the configuration fault already said on stderr (E8) */

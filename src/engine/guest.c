@@ -307,7 +307,7 @@ static int attach_into(struct region *r)
  * has two. */
 static struct region *find_mapped(void)
 {
-	char file[160], path[sizeof regions[0].path];
+	char file[160], path[sizeof regions[0].path] = "";
 	struct text t = TEXT_ON(path);
 	if (me.state == STATE_PRIVATE || !me.has_state_dir || !identity_region_file(file, sizeof file, me.group, 0))
 		return NULL;
