@@ -171,7 +171,7 @@ fast_open() { # CASE
 	begin=$(now_ms)
 	run under "$bin/calls" "$1" "$full_port"
 	assert_output "$1 ETIMEDOUT"
-	within $(($(now_ms) - begin)) 400 # a process start included
+	within $(($(now_ms) - begin)) 700 # a process start included, on a busy machine
 	assert_equal "$(destination "127.0.0.1:$full_port" failures.connect_timeout)" 1
 	assert_equal "$(destination "127.0.0.1:$server_port" calls.success)" 1
 }
@@ -228,7 +228,7 @@ fast_open() { # CASE
 	begin=$(now_ms)
 	run under "$bin/calls" restart "$full_port"
 	assert_output "connect ETIMEDOUT"
-	within $(($(now_ms) - begin)) 400
+	within $(($(now_ms) - begin)) 700 # a process start included, on a busy machine
 }
 
 @test "the app's own SO_SNDTIMEO, if shorter, wins, and is found as it was (C2 E1)" {
