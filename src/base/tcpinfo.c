@@ -22,7 +22,8 @@ bool tcpinfo_read(int fd, struct tcpinfo *info)
 		.notsent = raw.tcpi_notsent_bytes,
 		.last_data_sent_ms = raw.tcpi_last_data_sent,
 		.last_data_recv_ms = raw.tcpi_last_data_recv,
-		.bytes_sent = raw.tcpi_bytes_sent - raw.tcpi_bytes_retrans,
+		.bytes_sent = raw.tcpi_bytes_sent,
+		.bytes_repeated = raw.tcpi_bytes_retrans,
 		.bytes_received = raw.tcpi_bytes_received,
 	};
 	return true;

@@ -12,7 +12,8 @@ struct tcpinfo {
 	uint32_t unacked, notsent;  /* segments under way; octets not sent yet */
 	uint32_t last_data_sent_ms; /* ago; a retransmission counts */
 	uint32_t last_data_recv_ms; /* ago; since the connection began where nothing came */
-	uint64_t bytes_sent;	    /* first transmissions, without repeats */
+	uint64_t bytes_sent;	    /* first transmissions and repeats */
+	uint64_t bytes_repeated;    /* of those; what went with a SYN may be among them */
 	uint64_t bytes_received;    /* in order, whether read or not; the peer's end counts as one */
 };
 

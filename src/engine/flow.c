@@ -296,11 +296,16 @@ static struct destination *destination_of(const struct flow *f)
 	return f->guard.has_circuit ? &f->guard.region->destinations[f->guard.destination] : NULL;
 }
 
-bool flow_may_owe_nothing(const struct flow *f)
+static bool never_answered(const struct flow *f)
 {
 	const struct destination *d = destination_of(f);
-	return atomic_load(&f->kind) == FLOW_PLAIN && !flow_has(f, FLOW_HAS_TRIED | FLOW_OWES | FLOW_IS_UNSEEN) && d &&
-	       !atomic_load_explicit(&d->has_answered, memory_order_relaxed);
+	return d && !atomic_load_explicit(&d->has_answered, memory_order_relaxed);
+}
+
+bool flow_may_owe_nothing(const struct flow *f)
+{
+	return atomic_load(&f->kind) == FLOW_PLAIN && !flow_has(f, FLOW_HAS_TRIED | FLOW_OWES | FLOW_IS_UNSEEN) &&
+	       never_answered(f);
 }
 
 void flow_note_answer(const struct flow *f)
@@ -366,6 +371,9 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 			return info.state == TCP_CLOSE ? failure(FAILURE_RESET) : success;
 		if (is_ended)
 			return ended_by_peer(f, &info, now_ns);
+		/* Sent, taken, and by a destination that has never answered anybody: it may owe nothing (A12). */
+		if (never_answered(f) && info.unacked == 0 && info.notsent == 0)
+			return success;
 		return abandoned(f, now_ns - atomic_load(&f->begun_ns));
 	case FLOW_WAITING:
 		if (kind == FLOW_ONEWAY || flow_may_owe_nothing(f))

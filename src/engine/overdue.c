@@ -113,7 +113,7 @@ static bool has_unseen(const struct view *v, const struct flow *f)
 	if (!v->is_known)
 		return false;
 	/* Where it is framed, a send that is under way has sent octets that are not counted yet. */
-	bool sends_more = !flow_is_framed(f) && v->info.bytes_sent > atomic_load(&f->out);
+	bool sends_more = !flow_is_framed(f) && v->info.bytes_sent - v->info.bytes_repeated > atomic_load(&f->out);
 	return sends_more || v->info.bytes_received > atomic_load(&f->in) + v->unread + 1;
 }
 
