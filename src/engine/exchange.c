@@ -289,6 +289,7 @@ static __attribute__((noinline)) void tries_to_read(struct slot *s, uint64_t wor
 		uint64_t turn = flow_word(f);
 		enum flow_phase phase = flow_phase_of(turn);
 		if (phase == FLOW_FRESH || phase == FLOW_WAITING || phase == FLOW_ANSWERING) {
+			flow_unmark(f, FLOW_IS_FORGIVEN);
 			flow_mark(f, FLOW_HAS_TRIED);
 			if (phase == FLOW_FRESH) {
 				int64_t now = clock_now_ns();

@@ -203,7 +203,8 @@ static bool set_out(struct flow *f, uint64_t owned, uint32_t call, int64_t now_n
 	atomic_store_explicit(&f->heard_ns, 0, memory_order_relaxed);
 	atomic_store_explicit(&f->forks, process_forks(), memory_order_relaxed);
 	atomic_store_explicit(&f->status, 0, memory_order_relaxed);
-	flow_unmark(f, FLOW_HAS_TRIED | FLOW_IS_INHERITED | FLOW_IS_WHOLE | FLOW_HAS_WAITED | FLOW_HAS_SENT);
+	flow_unmark(f, FLOW_HAS_TRIED | FLOW_IS_FORGIVEN | FLOW_IS_INHERITED | FLOW_IS_WHOLE | FLOW_HAS_WAITED |
+			       FLOW_HAS_SENT);
 	uint64_t next = ((owned >> 32) + 1) << 32 | FLOW_WAITING;
 	return atomic_compare_exchange_strong(&f->word, &owned, next);
 }

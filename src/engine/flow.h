@@ -37,15 +37,16 @@ enum flow_kind {
 };
 
 enum flow_mark {
-	FLOW_HAS_TRIED = 1 << 0,  /* the app has tried to read: it waits for an answer */
-	FLOW_OWES = 1 << 1,	  /* its protocol answers each request */
-	FLOW_IS_KEPT = 1 << 2,	  /* a call has been answered on it before (A7) */
-	FLOW_IS_ASKING = 1 << 3,  /* the request is not whole yet */
-	FLOW_IS_WHOLE = 1 << 4,	  /* the answer is whole, the client may wait for the end of the stream (A2) */
-	FLOW_HAS_WAITED = 1 << 5, /* its own SO_RCVTIMEO ran out (A5) */
-	FLOW_IS_UNSEEN = 1 << 6,  /* octets pass that no hook sees: judged by the kernel's times (C10) */
-	FLOW_HAS_LIMITS = 1 << 7, /* an answer, a stall, a deadline: the timer has something to do with it */
-	FLOW_HAS_SENT = 1 << 8,	  /* since the timer looked */
+	FLOW_HAS_TRIED = 1 << 0,    /* the app has tried to read: it waits for an answer */
+	FLOW_OWES = 1 << 1,	    /* its protocol answers each request */
+	FLOW_IS_KEPT = 1 << 2,	    /* a call has been answered on it before (A7) */
+	FLOW_IS_ASKING = 1 << 3,    /* the request is not whole yet */
+	FLOW_IS_WHOLE = 1 << 4,	    /* the answer is whole, the client may wait for the end of the stream (A2) */
+	FLOW_HAS_WAITED = 1 << 5,   /* its own SO_RCVTIMEO ran out (A5) */
+	FLOW_IS_UNSEEN = 1 << 6,    /* octets pass that no hook sees: judged by the kernel's times (C10) */
+	FLOW_HAS_LIMITS = 1 << 7,   /* an answer, a stall, a deadline: the timer has something to do with it */
+	FLOW_IS_FORGIVEN = 1 << 10, /* the timer has found that it may owe nothing: no limits until the app reads */
+	FLOW_HAS_SENT = 1 << 8,	    /* since the timer looked */
 	FLOW_IS_INHERITED =
 		1 << 9, /* its call is a forked parent's: its limits hold here, the verdict is not ours (E4) */
 };

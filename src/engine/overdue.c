@@ -79,7 +79,10 @@ int64_t flow_due_ns(const struct flow *f)
 		return WHEEL_NEVER;
 	switch (flow_phase_of(flow_word(f))) {
 	case FLOW_FRESH: return sooner(deadline_at(f), f->connected_ns + look_every(f));
-	case FLOW_WAITING: return sooner(deadline_at(f), answer_at(f));
+	case FLOW_WAITING:
+		if (flow_has(f, FLOW_IS_FORGIVEN))
+			return WHEEL_NEVER;
+		return sooner(deadline_at(f), answer_at(f));
 	case FLOW_ANSWERING: return sooner(deadline_at(f), stall_at(f));
 	default: return WHEEL_NEVER;
 	}
@@ -112,8 +115,9 @@ static bool has_unseen(const struct view *v, const struct flow *f)
 {
 	if (!v->is_known)
 		return false;
-	/* Where it is framed, a send that is under way has sent octets that are not counted yet. */
-	bool sends_more = !flow_is_framed(f) && v->info.bytes_sent - v->info.bytes_repeated > atomic_load(&f->out);
+	/* A send that is under way, or just over, has sent octets that are not counted yet. */
+	bool sends_more = !flow_is_framed(f) && v->info.notsent == 0 && v->info.last_data_sent_ms >= 20 &&
+			  v->info.bytes_sent - v->info.bytes_repeated > atomic_load(&f->out);
 	return sends_more || v->info.bytes_received > atomic_load(&f->in) + v->unread + 1;
 }
 
@@ -170,7 +174,8 @@ static enum limit passed(struct flow *f, const struct view *v, uint64_t word, in
 	enum flow_phase phase = flow_phase_of(word);
 	bool is_framed = flow_is_framed(f);
 	if (phase == FLOW_WAITING && flow_may_owe_nothing(f)) {
-		*next = WHEEL_NEVER; /* until the app tries to read */
+		flow_mark(f, FLOW_IS_FORGIVEN); /* until the app tries to read */
+		*next = WHEEL_NEVER;
 		return NONE;
 	}
 	if (deadline_at(f) <= now_ns) {
