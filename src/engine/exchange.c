@@ -64,15 +64,21 @@ static void end_call(struct feed *x, enum flow_phase to, enum breaker_outcome ou
 	}
 }
 
+/* The answer is whole: its status is the verdict. */
+static void end_by_status(struct feed *x, enum flow_phase to)
+{
+	enum failure_kind kind;
+	enum breaker_outcome outcome = flow_outcome_of(atomic_load(&x->f->status), &kind);
+	end_call(x, to, outcome, kind);
+}
+
 /* The other side has ended it, or the network has, in the middle of a call. */
 static void broke_off(struct feed *x, enum failure_kind kind)
 {
 	uint64_t word = flow_word(x->f);
 	if (flow_phase_of(word) == FLOW_ANSWERING && flow_has(x->f, FLOW_IS_WHOLE)) {
 		/* The answer was whole before (an early 413): it stands (A7). */
-		enum failure_kind said;
-		enum breaker_outcome outcome = flow_outcome_of(atomic_load(&x->f->status), &said);
-		end_call(x, FLOW_OVER, outcome, said);
+		end_by_status(x, FLOW_OVER);
 		x->is_over = true;
 		return;
 	}
@@ -81,10 +87,14 @@ static void broke_off(struct feed *x, enum failure_kind kind)
 	x->is_over = true;
 }
 
-static bool is_ahead(const struct flow *f, int64_t now_ns)
+/* The first use of the connection: the connect's own call goes on, or begins now where that was made ahead of need. */
+static void is_used(struct flow *f, uint64_t fresh, int64_t now_ns)
 {
 	int64_t idle = now_ns - f->connected_ns, deadline = f->guard.limits.deadline_ns;
-	return idle > AHEAD_NS || (deadline && idle > deadline / 2);
+	if (idle > AHEAD_NS || (deadline && idle > deadline / 2))
+		atomic_store(&f->begun_ns, now_ns);
+	atomic_store(&f->asked_ns, now_ns);
+	flow_step(f, fresh, FLOW_WAITING);
 }
 
 /* The octets of a request begin. */
@@ -94,13 +104,7 @@ static void begins(struct feed *x, bool must_admit)
 	uint64_t word = flow_word(f);
 	x->must_arm = true;
 	switch (flow_phase_of(word)) {
-	case FLOW_FRESH:
-		/* The connect's own call, unless that was made ahead of need. */
-		if (is_ahead(f, now_of(x)))
-			atomic_store(&f->begun_ns, now_of(x));
-		atomic_store(&f->asked_ns, now_of(x));
-		flow_step(f, word, FLOW_WAITING);
-		return;
+	case FLOW_FRESH: is_used(f, word, now_of(x)); return;
 	case FLOW_IDLE:
 		if (!flow_begin_call(f, word, must_admit, x->fd, now_of(x)))
 			x->is_rejected = true;
@@ -128,14 +132,12 @@ static void answer_begins(struct feed *x)
 static void answer_ends(struct feed *x, const struct http1_event *e)
 {
 	struct flow *f = x->f;
-	enum failure_kind kind;
-	enum breaker_outcome outcome = flow_outcome_of(atomic_load(&f->status), &kind);
 	if (e->closes && !e->until_close) {
 		flow_mark(f, FLOW_IS_WHOLE); /* the client may wait for the end of the stream (A2) */
 		return;
 	}
 	flow_mark(f, FLOW_IS_KEPT);
-	end_call(x, FLOW_IDLE, outcome, kind);
+	end_by_status(x, FLOW_IDLE);
 	if (http1_pending(&f->http) > 0) {
 		/* The next of those that were sent together: its turn begins. */
 		uint64_t word = flow_word(f);
@@ -291,13 +293,8 @@ static __attribute__((noinline)) void tries_to_read(struct slot *s, uint64_t wor
 		if (phase == FLOW_FRESH || phase == FLOW_WAITING || phase == FLOW_ANSWERING) {
 			flow_unmark(f, FLOW_IS_FORGIVEN);
 			flow_mark(f, FLOW_HAS_TRIED);
-			if (phase == FLOW_FRESH) {
-				int64_t now = clock_now_ns();
-				if (is_ahead(f, now))
-					atomic_store(&f->begun_ns, now);
-				atomic_store(&f->asked_ns, now);
-				flow_step(f, turn, FLOW_WAITING);
-			}
+			if (phase == FLOW_FRESH)
+				is_used(f, turn, clock_now_ns());
 			service_bound(fd, flow_due_ns(f));
 		}
 	}
@@ -389,9 +386,7 @@ static void stream_ended(struct feed *x)
 	uint64_t word = flow_word(f);
 	enum flow_phase phase = flow_phase_of(word);
 	if (phase == FLOW_ANSWERING && flow_has(f, FLOW_IS_WHOLE)) {
-		enum failure_kind kind;
-		enum breaker_outcome outcome = flow_outcome_of(atomic_load(&f->status), &kind);
-		end_call(x, FLOW_OVER, outcome, kind);
+		end_by_status(x, FLOW_OVER);
 	} else if (atomic_load(&f->kind) == FLOW_HTTP1 && http1_is_framed(&f->http)) {
 		http1_end_of_stream(&f->http, on_http1, x);
 	} else if (phase == FLOW_ANSWERING && !flow_is_framed(f)) {

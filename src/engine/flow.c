@@ -26,6 +26,11 @@ struct pool flow_pool = {
 
 /* ---- its life ---- */
 
+static uint32_t index_of(const struct flow *f)
+{
+	return (uint32_t)(f - (const struct flow *)(const void *)flow_pool.base);
+}
+
 static enum flow_kind kind_of(enum policy_protocol protocol)
 {
 	switch (protocol) {
@@ -126,7 +131,7 @@ struct flow *flow_hold(struct slot *s, uint64_t word)
 void flow_let_go(struct flow *f)
 {
 	if (atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) == 1)
-		pool_give(&flow_pool, (uint32_t)((size_t)((char *)f - flow_pool.base) / flow_pool.size));
+		pool_give(&flow_pool, index_of(f));
 }
 
 bool flow_is_of(const struct flow *f, struct slot *s, uint64_t word)
@@ -170,8 +175,7 @@ void flow_share(struct slot *from, uint64_t word, struct slot *to, uint64_t to_w
 		return;
 	atomic_fetch_add(&f->paths, 1);
 	atomic_store(&to->cookie, atomic_load(&from->cookie));
-	if (slot_put_call(to, to_word, (uint32_t)((size_t)((char *)f - flow_pool.base) / flow_pool.size)) &&
-		slot_change(to, to_word, SLOT_FLOWING, false))
+	if (slot_put_call(to, to_word, index_of(f)) && slot_change(to, to_word, SLOT_FLOWING, false))
 		return; /* what was held is the new path's */
 	atomic_fetch_sub(&f->paths, 1);
 	flow_let_go(f);

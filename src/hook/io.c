@@ -62,6 +62,12 @@ static inline struct octets unseen(size_t n)
  * its own: in one body with it the compiler would save and restore registers on the everyday road (14 instructions
  * more). where the octets are, flags, is_ours: looked at only then. */
 #define COLD static __attribute__((noinline))
+#define DOOR(type, name, params, args)                                                                                 \
+	EXPORT type name params                                                                                        \
+	{                                                                                                              \
+		return __builtin_expect(slot_watched(fd) != NULL, 0) ? name##_watched args : real.name args;           \
+	}                                                                                                              \
+	_Static_assert(1, "a semicolon follows")
 #define TAKE_RECEIVE(type, name, params, args, where, flags, is_ours)                                                  \
 	COLD type name##_watched params                                                                                \
 	{                                                                                                              \
@@ -77,11 +83,7 @@ static inline struct octets unseen(size_t n)
 		struct octets o = where;                                                                               \
 		return (type)io_receive_end(&io, &o, got, flags);                                                      \
 	}                                                                                                              \
-	EXPORT type name params                                                                                        \
-	{                                                                                                              \
-		return __builtin_expect(slot_watched(fd) != NULL, 0) ? name##_watched args : real.name args;           \
-	}                                                                                                              \
-	_Static_assert(1, "a semicolon follows")
+	DOOR(type, name, params, args)
 
 /* Error reports and urgent bytes are not data (A15). */
 static inline bool is_data(int flags)
@@ -123,11 +125,7 @@ static inline struct octets received_in(struct iovec *one, const void *buf, size
 		atomic_fetch_add_explicit(&f->in, (uint64_t)got, memory_order_relaxed);                                \
 		return (type)got;                                                                                      \
 	}                                                                                                              \
-	EXPORT type name params                                                                                        \
-	{                                                                                                              \
-		return __builtin_expect(slot_watched(fd) != NULL, 0) ? name##_watched args : real.name args;           \
-	}                                                                                                              \
-	_Static_assert(1, "a semicolon follows")
+	DOOR(type, name, params, args)
 
 TAKE_RECEIVE_INTO(ssize_t, recv, (int fd, void *buf, size_t n, int flags), (fd, buf, n, flags), flags, is_data(flags));
 
@@ -183,11 +181,7 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 	{                                                                                                              \
 		SENDING(name, where, flags, call, real.name args);                                                     \
 	}                                                                                                              \
-	EXPORT type name params                                                                                        \
-	{                                                                                                              \
-		return __builtin_expect(slot_watched(fd) != NULL, 0) ? name##_watched args : real.name args;           \
-	}                                                                                                              \
-	_Static_assert(1, "a semicolon follows")
+	DOOR(type, name, params, args)
 
 static inline struct octets sent_from(struct iovec *one, const void *buf, size_t n)
 {
@@ -233,11 +227,7 @@ static ssize_t writev_quietly(struct io *io, const struct iovec *iov, int n)
 			return (type)io_sent_late(s, word, fd, n, gone);                                               \
 		return gone;                                                                                           \
 	}                                                                                                              \
-	EXPORT type name params                                                                                        \
-	{                                                                                                              \
-		return __builtin_expect(slot_watched(fd) != NULL, 0) ? name##_watched args : real.name args;           \
-	}                                                                                                              \
-	_Static_assert(1, "a semicolon follows")
+	DOOR(type, name, params, args)
 
 TAKE_SEND_FROM(ssize_t, send, (int fd, const void *buf, size_t n, int flags), (fd, buf, n, flags), flags,
 	real.send(fd, buf, n, io_send_flags(&io, flags)));
