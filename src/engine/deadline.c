@@ -27,9 +27,10 @@
 #include "engine/wheel.h"
 
 #define NEVER WHEEL_NEVER
-#define IDLE_NS (3 * NS_PER_S)	  /* with nothing armed the thread stays so long */
-#define SLICE_NS NS_PER_S	  /* with something armed it looks this often whether the app is still there */
-#define RETRY_NS (50 * NS_PER_MS) /* an end that failed (no descriptor to be had) is tried again after */
+#define IDLE_NS (3 * NS_PER_S)	   /* with nothing armed the thread stays so long */
+#define SLICE_NS NS_PER_S	   /* with something armed it looks this often whether the app is still there */
+#define SPACING_NS (4 * NS_PER_MS) /* and not more often than this, however many limits come and are met */
+#define RETRY_NS (50 * NS_PER_MS)  /* an end that failed (no descriptor to be had) is tried again after */
 
 /* What the timer knows of a descriptor. */
 struct place {
@@ -221,14 +222,32 @@ static int64_t judge_flow(struct slot *s, uint64_t word, int dup, int64_t now_ns
 	struct flow *f = flow_hold(s, word);
 	if (!f)
 		return NEVER;
+	struct flow_view view;
 	bool is_expired;
-	int64_t next = flow_judge(f, dup, now_ns, &is_expired);
+	flow_look(&view, dup, now_ns);
+	int64_t next = flow_judge(f, &view, now_ns, true, &is_expired);
 	if (is_expired) {
 		expire_flow(f, s, word);
 		end_socket(dup);
 	}
 	flow_let_go(f);
 	return next;
+}
+
+/* Most limits that come have been met: three system calls tell. True: nothing is to be ended, *next says when to look
+ * again. The number may have been given to another socket meanwhile, hence the cookie and the slot's life behind it. */
+static bool is_met(int fd, struct slot *s, uint64_t word, int64_t now_ns, int64_t *next)
+{
+	struct flow *f = flow_hold(s, word);
+	if (!f)
+		return false;
+	struct flow_view view;
+	bool is_expired = true;
+	flow_look(&view, fd, now_ns);
+	if (slot_is_same(s, fd) && slot_word(s) == word)
+		*next = flow_judge(f, &view, now_ns, false, &is_expired);
+	flow_let_go(f);
+	return !is_expired;
 }
 
 /* What is at the number is not what was armed: closed where no hook saw it. */
@@ -300,13 +319,24 @@ static int64_t stand(uint32_t fd, int64_t due_ns)
 	return due_ns;
 }
 
+static int64_t flow_visit_of(struct slot *s, uint64_t word, int64_t now_ns)
+{
+	struct flow *f = flow_hold(s, word);
+	if (!f)
+		return NEVER;
+	int64_t due = flow_visit(f, now_ns);
+	flow_let_go(f);
+	return due;
+}
+
 static int64_t visit(uint32_t fd, int64_t now_ns, void *unused)
 {
 	(void)unused;
 	struct slot *s = slot_at((int)fd);
 	uint64_t word = slot_word(s);
-	int64_t due = due_of((int)fd);
-	if (due <= now_ns)
+	bool is_flow = slot_state_of(word) == SLOT_FLOWING;
+	int64_t due = is_flow ? flow_visit_of(s, word, now_ns) : due_of((int)fd);
+	if (due <= now_ns && !(is_flow && is_met((int)fd, s, word, now_ns, &due)))
 		due = end_by_number((int)fd, s, word, now_ns);
 	return stand(fd, due);
 }
@@ -332,7 +362,7 @@ static int64_t turn(int64_t now_ns)
 
 void deadline_run(const _Atomic uint32_t *stop)
 {
-	int64_t idle_since = clock_now_ns();
+	int64_t idle_since = clock_now_ns(), looked_around = idle_since;
 	atomic_store(&is_deserted, false); /* somebody has started us */
 	if (wheel.count == 0)
 		wheel_start(&wheel, idle_since);
@@ -344,15 +374,23 @@ void deadline_run(const _Atomic uint32_t *stop)
 			idle_since = now;
 		else if (now - idle_since >= IDLE_NS)
 			break;
-		if (next != NEVER && service_is_alone()) {
-			atomic_store(&is_deserted, true);
-			break;
+		if (next != NEVER && now - looked_around >= SLICE_NS) {
+			looked_around = now;
+			if (service_is_alone()) {
+				atomic_store(&is_deserted, true);
+				break;
+			}
 		}
 		/* It wakes once a second anyway: what is armed for later than that needs to wake nobody. */
 		int64_t until = next == NEVER ? idle_since + IDLE_NS : next < now + SLICE_NS ? next : now + SLICE_NS;
+		if (until < now + SPACING_NS)
+			until = now + SPACING_NS;
 		atomic_store(&next_wake, until);
-		if (atomic_load(&pushed))
-			continue; /* armed between the sweep and the store, by someone who saw the old waking time */
+		if (atomic_load(&pushed)) {
+			/* Armed between the sweep and the store, by someone who saw the old waking time. */
+			until = now + SPACING_NS;
+			atomic_store(&next_wake, until);
+		}
 		struct timespec ts = {.tv_sec = until / NS_PER_S, .tv_nsec = until % NS_PER_S};
 		if (!atomic_load(stop))
 			sys_futex_wait(&wakes, seen, &ts);

@@ -121,6 +121,7 @@ static void answer_begins(struct feed *x)
 	enum flow_phase phase = flow_phase_of(word);
 	if (phase != FLOW_WAITING && phase != FLOW_FRESH)
 		return;
+	atomic_store_explicit(&f->heard_in, atomic_load_explicit(&f->in, memory_order_relaxed), memory_order_relaxed);
 	atomic_store_explicit(&f->heard_ns, now_of(x), memory_order_relaxed);
 	flow_step(f, word, FLOW_ANSWERING);
 	flow_note_answer(f);

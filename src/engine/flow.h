@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/tcpinfo.h"
 #include "core/breaker.h"
 #include "engine/guard.h"
 #include "engine/pool.h"
@@ -46,6 +47,7 @@ enum flow_mark {
 	FLOW_IS_UNSEEN = 1 << 6,    /* octets pass that no hook sees: judged by the kernel's times (C10) */
 	FLOW_HAS_LIMITS = 1 << 7,   /* an answer, a stall, a deadline: the timer has something to do with it */
 	FLOW_IS_FORGIVEN = 1 << 10, /* the timer has found that it may owe nothing: no limits until the app reads */
+	FLOW_IS_SEEN = 1 << 11,	    /* the kernel has been asked: hooks see every octet of it */
 	FLOW_HAS_SENT = 1 << 8,	    /* since the timer looked */
 	FLOW_IS_INHERITED =
 		1 << 9, /* its call is a forked parent's: its limits hold here, the verdict is not ours (E4) */
@@ -62,9 +64,10 @@ struct flow {
 	_Atomic int64_t asked_ns; /* its last octet so far was sent no later */
 	_Atomic int64_t heard_ns; /* an octet of its answer came no earlier; 0: none yet */
 	_Atomic uint64_t in, out; /* octets that hooks have seen */
-	_Atomic uint32_t forks;	  /* process_forks at the begin of the call: the socket may be shared since (E4) */
-	_Atomic uint32_t status;  /* of the HTTP answer in progress */
-	_Atomic uint32_t kind;	  /* enum flow_kind */
+	_Atomic uint64_t heard_in; /* `in` behind the first read of the answer in progress */
+	_Atomic uint32_t forks;	   /* process_forks at the begin of the call: the socket may be shared since (E4) */
+	_Atomic uint32_t status;   /* of the HTTP answer in progress */
+	_Atomic uint32_t kind;	   /* enum flow_kind */
 	int64_t connected_ns;
 	struct guard guard;
 	uint32_t generation;		 /* of the configuration that guard is of */
@@ -160,8 +163,22 @@ int64_t flow_deadline_at(const struct flow *f, bool is_new, int64_t now_ns);
 int64_t flow_due_ns(const struct flow *f);
 /* Of the slot's flow. (flow.c) */
 int64_t flow_due_of(struct slot *s);
-/* The timer looks at a flow that is due; fd leads to the very socket. Returns when to look next, or WHEEL_NEVER.
- * *is_expired: its limit has passed, the call has its verdict, and the socket is to be ended. */
-int64_t flow_judge(struct flow *f, int fd, int64_t now_ns, bool *is_expired);
+
+/* The timer's side (overdue.c); only its thread calls these. */
+
+/* When to look at the flow, WHEEL_NEVER: not now. Costs no system call; an unframed answer that came in one read, and
+ * nothing since, gets its verdict. */
+int64_t flow_visit(struct flow *f, int64_t now_ns);
+/* What the kernel knows of a connection, in our times. */
+struct flow_view {
+	struct tcpinfo info;
+	bool is_known;
+	uint32_t unread;
+	int64_t sent_ns, received_ns; /* last; received 0: nothing yet */
+};
+void flow_look(struct flow_view *v, int fd, int64_t now_ns);
+/* Judges a flow that is due by a view of its very socket. Returns when to look next, or WHEEL_NEVER. *is_expired: its
+ * limit has passed; with may_end the call has its verdict, and the socket is to be ended. */
+int64_t flow_judge(struct flow *f, const struct flow_view *v, int64_t now_ns, bool may_end, bool *is_expired);
 
 #endif

@@ -24,21 +24,18 @@ static int64_t sooner(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
-/* The end of the whole call: its own deadline and the ambient one. */
-static int64_t deadline_at(const struct flow *f)
-{
-	int64_t own = f->guard.limits.deadline_ns, ambient = ambient_ns();
-	int64_t at = own ? atomic_load_explicit(&f->begun_ns, memory_order_relaxed) + own : WHEEL_NEVER;
-	return ambient ? sooner(at, ambient) : at;
-}
-
 int64_t flow_deadline_at(const struct flow *f, bool is_new, int64_t now_ns)
 {
 	int64_t own = f->guard.limits.deadline_ns, ambient = ambient_ns();
-	if (!is_new)
-		return deadline_at(f);
-	int64_t at = own ? now_ns + own : WHEEL_NEVER;
+	int64_t begun = is_new ? now_ns : atomic_load_explicit(&f->begun_ns, memory_order_relaxed);
+	int64_t at = own ? begun + own : WHEEL_NEVER;
 	return ambient ? sooner(at, ambient) : at;
+}
+
+/* The end of the whole call in progress: its own deadline and the ambient one. */
+static int64_t deadline_at(const struct flow *f)
+{
+	return flow_deadline_at(f, false, 0);
 }
 
 static int64_t answer_at(const struct flow *f)
@@ -88,15 +85,7 @@ int64_t flow_due_ns(const struct flow *f)
 	}
 }
 
-/* What the kernel knows, in our times. */
-struct view {
-	struct tcpinfo info;
-	bool is_known;
-	uint32_t unread;
-	int64_t sent_ns, received_ns; /* last; received 0: nothing yet */
-};
-
-static void look(struct view *v, const struct flow *f, int fd, int64_t now_ns)
+void flow_look(struct flow_view *v, int fd, int64_t now_ns)
 {
 	v->is_known = tcpinfo_read(fd, &v->info) && v->info.has_bytes;
 	v->unread = tcpinfo_unread(fd);
@@ -107,11 +96,10 @@ static void look(struct view *v, const struct flow *f, int fd, int64_t now_ns)
 	v->sent_ns = now_ns - v->info.last_data_sent_ms * NS_PER_MS;
 	if (v->info.bytes_received > fin)
 		v->received_ns = now_ns - v->info.last_data_recv_ms * NS_PER_MS;
-	(void)f;
 }
 
 /* More has come than hooks have seen and what lies unread (one octet is the peer's end), or more has gone. */
-static bool has_unseen(const struct view *v, const struct flow *f)
+static bool has_unseen(const struct flow_view *v, const struct flow *f)
 {
 	if (!v->is_known)
 		return false;
@@ -123,7 +111,7 @@ static bool has_unseen(const struct view *v, const struct flow *f)
 
 /* Octets pass that no hook sees (stdio, io_uring, another process): from here on the kernel's times tell whether it
  * asks or answers. Returns when to look next, or 0 when the call is over by that. */
-static int64_t follow_unseen(struct flow *f, const struct view *v, int64_t now_ns)
+static int64_t follow_unseen(struct flow *f, const struct flow_view *v, int64_t now_ns)
 {
 	uint64_t word = flow_word(f);
 	flow_mark(f, FLOW_IS_UNSEEN);
@@ -152,7 +140,7 @@ static int64_t unused(const struct flow *f, int64_t now_ns)
 
 /* The limit of the whole call has passed; an answer that is not framed may be over. Returns WHEEL_NEVER + 0 for "it has
  * truly passed". */
-static int64_t look_at_plain_answer(struct flow *f, const struct view *v, uint64_t word, int64_t now_ns)
+static int64_t look_at_plain_answer(struct flow *f, const struct flow_view *v, uint64_t word, int64_t now_ns)
 {
 	int64_t heard = atomic_load(&f->heard_ns), last = v->received_ns ? v->received_ns : heard;
 	int64_t limit = deadline_at(f) - atomic_load(&f->begun_ns);
@@ -169,7 +157,7 @@ static int64_t look_at_plain_answer(struct flow *f, const struct view *v, uint64
 /* Which limit has passed, truly; 0 with *next: none. */
 enum limit { NONE, ANSWER, STALL, DEADLINE };
 
-static enum limit passed(struct flow *f, const struct view *v, uint64_t word, int64_t now_ns, int64_t *next)
+static enum limit passed(struct flow *f, const struct flow_view *v, uint64_t word, int64_t now_ns, int64_t *next)
 {
 	enum flow_phase phase = flow_phase_of(word);
 	bool is_framed = flow_is_framed(f);
@@ -219,7 +207,7 @@ static enum limit passed(struct flow *f, const struct view *v, uint64_t word, in
 	return NONE;
 }
 
-static bool end(struct flow *f, const struct view *v, uint64_t word, enum limit limit, int64_t now_ns)
+static bool end(struct flow *f, const struct flow_view *v, uint64_t word, enum limit limit, int64_t now_ns)
 {
 	static const struct {
 		enum failure_kind kind;
@@ -249,40 +237,59 @@ static bool end(struct flow *f, const struct view *v, uint64_t word, enum limit 
 	return flow_end_call(f, word, FLOW_OVER, outcome, rows[limit].kind, now_ns);
 }
 
-int64_t flow_judge(struct flow *f, int fd, int64_t now_ns, bool *is_expired)
+int64_t flow_visit(struct flow *f, int64_t now_ns)
+{
+	int64_t due = flow_due_ns(f);
+	uint64_t word = flow_word(f);
+	if (due > now_ns || flow_phase_of(word) != FLOW_ANSWERING || flow_is_framed(f) || !flow_has(f, FLOW_IS_SEEN) ||
+		flow_has(f, FLOW_IS_UNSEEN) || atomic_load(&f->in) != atomic_load(&f->heard_in))
+		return due;
+	/* As look_at_plain_answer would find, without asking the kernel. */
+	int64_t quiet_at = atomic_load(&f->heard_ns) + QUIET_NS;
+	if (quiet_at > now_ns)
+		return quiet_at;
+	flow_end_call(f, word, FLOW_IDLE, BREAKER_SUCCESS, 0, now_ns); /* unless it has another turn by now */
+	return flow_due_ns(f);
+}
+
+int64_t flow_judge(struct flow *f, const struct flow_view *v, int64_t now_ns, bool may_end, bool *is_expired)
 {
 	*is_expired = false;
 	int64_t due = flow_due_ns(f);
 	if (due > now_ns)
 		return due;
-	struct view v;
-	look(&v, f, fd, now_ns);
 	uint64_t word = flow_word(f);
 	if (flow_phase_of(word) == FLOW_FRESH) {
-		bool is_used = v.is_known && (v.info.bytes_sent || v.received_ns);
+		bool is_used = v->is_known && (v->info.bytes_sent || v->received_ns);
 		if (!is_used)
 			return unused(f, now_ns);
-		if ((due = follow_unseen(f, &v, now_ns)) != 0)
+		if ((due = follow_unseen(f, v, now_ns)) != 0)
 			return due;
-	} else if (flow_has(f, FLOW_IS_UNSEEN) || has_unseen(&v, f)) {
-		if ((due = follow_unseen(f, &v, now_ns)) != 0)
+	} else if (flow_has(f, FLOW_IS_UNSEEN) || has_unseen(v, f)) {
+		if ((due = follow_unseen(f, v, now_ns)) != 0)
 			return due;
+	} else if (v->is_known) {
+		flow_mark(f, FLOW_IS_SEEN);
 	}
 	word = flow_word(f);
 	if ((due = flow_due_ns(f)) > now_ns && !flow_has(f, FLOW_IS_UNSEEN))
 		return due;
 	/* What no hook sees is looked at more often: its answer may be over. */
-	if (flow_has(f, FLOW_IS_UNSEEN) && flow_phase_of(word) == FLOW_ANSWERING && v.received_ns &&
-		now_ns - v.received_ns >= QUIET_NS) {
+	if (flow_has(f, FLOW_IS_UNSEEN) && flow_phase_of(word) == FLOW_ANSWERING && v->received_ns &&
+		now_ns - v->received_ns >= QUIET_NS) {
 		flow_end_call(f, word, FLOW_IDLE, BREAKER_SUCCESS, 0, now_ns);
 		return WHEEL_NEVER;
 	}
 	int64_t next = WHEEL_NEVER;
-	enum limit limit = passed(f, &v, word, now_ns, &next);
+	enum limit limit = passed(f, v, word, now_ns, &next);
 	if (limit == NONE)
 		return flow_has(f, FLOW_IS_UNSEEN) ? sooner(next, now_ns + look_every(f)) : next;
-	if (!end(f, &v, word, limit, now_ns))
-		return flow_due_ns(f); /* it has ended meanwhile, or another call has begun */
 	*is_expired = true;
+	if (!may_end)
+		return now_ns;
+	if (!end(f, v, word, limit, now_ns)) {
+		*is_expired = false;
+		return flow_due_ns(f); /* it has ended meanwhile, or another call has begun */
+	}
 	return WHEEL_NEVER;
 }

@@ -32,7 +32,7 @@ print(sum(c["total"] for c in calls), sum(c["total"] - c["success"] - c["failure
 		# shellcheck disable=SC2086 # none or one word
 		run under env RESIL_SET='answer_timeout=1s;deadline=2s' "$bin/many" "$most" 6 $how
 		assert_success
-		[[ $output =~ ^([0-9]+)\ calls,\ ([0-9]+)\ ticks\ of\ ([0-9]+)$ ]] || fail "$output"
+		[[ $output =~ ^([0-9]+)\ calls,\ ([0-9]+)\ us\ of\ ([0-9]+)$ ]] || fail "$output"
 		echo "# $most connections${how:+, one that expires}: $output" >&3
 		[ $((BASH_REMATCH[2] * 100)) -le "${BASH_REMATCH[3]}" ] || fail "$output"
 	done
