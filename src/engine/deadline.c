@@ -29,7 +29,7 @@
 #define NEVER WHEEL_NEVER
 #define IDLE_NS (3 * NS_PER_S)	   /* with nothing armed the thread stays so long */
 #define SLICE_NS NS_PER_S	   /* with something armed it looks this often whether the app is still there */
-#define SPACING_NS (4 * NS_PER_MS) /* and not more often than this, however many limits come and are met */
+#define SPACING_NS (8 * NS_PER_MS) /* and not more often than this, however many limits come and are met */
 #define RETRY_NS (50 * NS_PER_MS)  /* an end that failed (no descriptor to be had) is tried again after */
 
 /* What the timer knows of a descriptor. */
