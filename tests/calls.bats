@@ -391,6 +391,21 @@ status_server() {
 	END
 }
 
+@test "requests sent in crumbs, without any limit, are told as what they are (A2, A8)" {
+	serves server <<-'END'
+		def serve(c):
+		    while head(c):
+		        c.sendall(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")
+	END
+	both "$server_port" <<-'END'
+		s = dial()
+		for i in range(2):
+		    for crumb in b"G", b"E", b"T", (GET % b"")[3:]:
+		        s.sendall(crumb)
+		    assert answer(s) == (503, b"")
+	END
+	assert_equal "$(tally "$server_port")" "2 failure http_gateway 2"
+}
 @test "502, 503 and 504 are http_gateway, other 5xx http_5xx, 4xx and 429 successes (A8)" {
 	status_server
 	set='failure_threshold=0' both "$server_port" <<-'END'

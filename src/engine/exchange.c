@@ -440,7 +440,7 @@ void exchange_received(
 	/* The octets come again (A15), or none were asked for. */
 	if (!f || (result >= 0 && flags & MSG_PEEK) || (result == 0 && o->limit == 0))
 		return;
-	if (result > 0 && !flow_is_framed(f) && flow_phase_of(flow_word(f)) == FLOW_ANSWERING) {
+	if (result > 0 && flow_only_counts(f, flow_word(f))) {
 		atomic_fetch_add_explicit(&f->in, (uint64_t)result, memory_order_relaxed);
 		return; /* in the midst of it */
 	}

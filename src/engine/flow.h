@@ -27,11 +27,12 @@
 
 enum flow_phase { FLOW_IDLE, FLOW_OWNED, FLOW_FRESH, FLOW_WAITING, FLOW_ANSWERING, FLOW_OVER };
 
-/* How calls are told apart on it. */
+/* How calls are told apart on it. Those whose answers' ends are known come first, the unsettled one next: the hooks'
+ * short roads compare but once. */
 enum flow_kind {
-	FLOW_UNKNOWN, /* the client has not spoken yet */
 	FLOW_HTTP1,   /* framed */
 	FLOW_RECORDS, /* answers of known length: RESP, PostgreSQL, MySQL */
+	FLOW_UNKNOWN, /* the client has not spoken yet */
 	FLOW_PLAIN,   /* each request one answer, told apart by turns of speaking (A2) */
 	FLOW_ONEWAY,  /* no answers are owed */
 	FLOW_OPAQUE,  /* calls cannot be told apart: no limits, one verdict at most */
@@ -81,7 +82,7 @@ struct flow {
 };
 
 /* The flow of a slot's life, not held: only for a look, or a mark that does no harm on another. Null: there is none. */
-extern struct pool flow_pool;
+extern __attribute__((visibility("hidden"))) struct pool flow_pool;
 static inline struct flow *flow_peek(struct slot *s, uint64_t word)
 {
 	uint32_t index = slot_peek_call(s, word);
@@ -113,8 +114,18 @@ static inline void flow_unmark(struct flow *f, uint32_t marks)
 /* Is it known where its answers end? */
 static inline bool flow_is_framed(const struct flow *f)
 {
-	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
-	return kind == FLOW_HTTP1 || kind == FLOW_RECORDS;
+	return atomic_load_explicit(&f->kind, memory_order_relaxed) <= FLOW_RECORDS;
+}
+/* The midst of an answer that is not framed: its octets are counted, and there is nothing else to learn from them. */
+static inline bool flow_only_counts(const struct flow *f, uint64_t word)
+{
+	return flow_phase_of(word) == FLOW_ANSWERING && !flow_is_framed(f);
+}
+/* The midst of a request that is not framed, and the protocol is settled: a send changes nothing. */
+static inline bool flow_only_sends(const struct flow *f, uint64_t word)
+{
+	return flow_phase_of(word) == FLOW_WAITING &&
+	       atomic_load_explicit(&f->kind, memory_order_relaxed) > FLOW_UNKNOWN;
 }
 /* The phase, when the word is still `seen`. */
 static inline bool flow_step(struct flow *f, uint64_t seen, enum flow_phase to)

@@ -98,12 +98,12 @@ ssize_t io_receive_end(struct io *io, const struct octets *o, ssize_t result, in
 	return result;
 }
 
-ssize_t io_received_late(struct slot *s, uint64_t word, int fd, void *buf, size_t n, ssize_t result, int flags)
+ssize_t io_received_late(int fd, uint64_t word, const struct octets *o, ssize_t result, int flags)
 {
-	struct io io = {.slot = s, .fd = fd, .word = word};
-	struct iovec one = {buf, n};
-	struct octets o = {.iov = &one, .count = 1, .limit = n, .is_blind = flags & MSG_TRUNC};
-	return io_receive_end(&io, &o, result, flags);
+	struct io io = {.slot = slot_of(fd), .fd = fd, .word = word};
+	if (!guest_is_on())
+		return result;
+	return io_receive_end(&io, o, result, flags);
 }
 
 static void raise_pipe(void)
@@ -136,10 +136,12 @@ ssize_t io_send_end(struct io *io, const struct octets *o, ssize_t result)
 	return result;
 }
 
-ssize_t io_sent_late(struct slot *s, uint64_t word, int fd, size_t n, ssize_t result)
+ssize_t io_sent_late(int fd, uint64_t word, ssize_t result)
 {
-	struct io io = {.slot = s, .fd = fd, .word = word};
-	struct octets o = {.limit = n, .is_blind = true};
+	struct io io = {.slot = slot_of(fd), .fd = fd, .word = word};
+	struct octets o = {.is_blind = true};
+	if (!guest_is_on())
+		return result;
 	io.sending.word = word;
 	return io_send_end(&io, &o, result);
 }

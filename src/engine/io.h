@@ -18,17 +18,44 @@ struct io {
 	struct sending sending;
 };
 
-/* The everyday case, on its own so that it stays short: a flow that is not framed, in the midst of an answer (receive)
- * or of a request (send). Null: not so. What comes of it is nothing but a count, if it still is so after the call. */
-static inline struct flow *io_midst(struct slot *s, uint64_t word, enum flow_phase phase)
+/* The short roads: what the everyday receive and send in the midst of a call that is not framed do, without a struct
+ * io. begin: the flow, and its word (so that turn, phase and the flow's own life are compared at once), or null: the
+ * long road. What comes of it is nothing but a count, if it still is so after the call. */
+static inline struct flow *io_flow(const struct slot *s)
 {
-	struct flow *f = slot_state_of(word) == SLOT_FLOWING ? flow_peek(s, word) : (struct flow *)0;
-	return f && !flow_is_framed(f) && flow_phase_of(flow_word(f)) == phase ? f : (struct flow *)0;
+	/* Of a slot that flows: its life need not be compared, since a flow put there by an earlier one is gone from
+	 * there before the next begins. None (closed by another thread a moment ago) is the record before the first:
+	 * zero, in the midst of nothing. */
+	uint32_t number = (uint32_t)atomic_load_explicit(&s->call, memory_order_acquire);
+	return (struct flow *)(void *)flow_pool.base + number - 1;
+}
+static inline bool io_is_midst_of_answer(const struct slot *s, uint64_t word, struct flow **f, uint64_t *turn)
+{
+	if (slot_state_of(word) != SLOT_FLOWING)
+		return false;
+	*f = io_flow(s);
+	*turn = flow_word(*f);
+	return flow_only_counts(*f, *turn);
+}
+static inline bool io_counted(struct flow *f, uint64_t turn, ssize_t got)
+{
+	if (__builtin_expect(got <= 0 || flow_word(f) != turn || flow_is_framed(f), 0))
+		return false;
+	atomic_fetch_add_explicit(&f->in, (uint64_t)got, memory_order_relaxed);
+	return true;
+}
+/* Whatever may end in an error that we have to look at, or in our own end of it, takes the other road. */
+static inline bool io_is_midst_of_request(const struct slot *s, uint64_t word)
+{
+	if (slot_state_of(word) != SLOT_FLOWING)
+		return false;
+	const struct flow *f = io_flow(s);
+	return flow_only_sends(f, flow_word(f)) && !flow_has(f, FLOW_HAS_LIMITS);
 }
 /* After a receive that began in the midst of an answer, and is no longer that: all of the end. */
-ssize_t io_received_late(struct slot *s, uint64_t word, int fd, void *buf, size_t n, ssize_t result, int flags);
+ssize_t io_received_late(int fd, uint64_t word, const struct octets *o, ssize_t result, int flags);
 /* After a send that began in the midst of a request, and failed. */
-ssize_t io_sent_late(struct slot *s, uint64_t word, int fd, size_t n, ssize_t result);
+ssize_t io_sent_late(int fd, uint64_t word, ssize_t result);
 /* False: the socket was ended by us, or the call is rejected: errno says which, -1 is to be returned. */
 bool io_receive_begin(struct io *io, struct slot *s, int fd);
 bool io_send_begin(struct io *io, struct slot *s, int fd, const struct octets *o);

@@ -15,8 +15,8 @@ static bool make(struct pool *p)
 	struct rlimit space = {.rlim_cur = RLIM_INFINITY};
 	sys_getrlimit(RLIMIT_AS, &space);
 	uint32_t n = space.rlim_cur == RLIM_INFINITY ? p->most : p->tight;
-	size_t size = n * p->size;
-	void *at = sys_mmap(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t size = (n + 1ul) * p->size; /* the first stands for none */
+	char *at = sys_mmap(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (sys_is_error(at))
 		return false;
 	/* The size goes with the mapping: another thread may have seen another limit. */
@@ -26,7 +26,7 @@ static bool make(struct pool *p)
 		return __atomic_load_n(&p->base, __ATOMIC_ACQUIRE) != NULL;
 	}
 	p->count = n;
-	__atomic_store_n(&p->base, at, __ATOMIC_RELEASE);
+	__atomic_store_n(&p->base, at + p->size, __ATOMIC_RELEASE);
 	return true;
 }
 

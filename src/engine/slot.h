@@ -73,6 +73,12 @@ static inline struct slot *slot_at(int fd)
 	return (uint32_t)fd < __atomic_load_n(&slot_count, __ATOMIC_ACQUIRE) ? &slot_table[fd] : (struct slot *)0;
 }
 
+/* Of a descriptor for which slot_at has found one. */
+static inline struct slot *slot_of(int fd)
+{
+	return &slot_table[(uint32_t)fd];
+}
+
 /* The slot when an I/O hook has something to do with it: a connect whose outcome is not known, a flow, or an expired
  * one. */
 static inline struct slot *slot_watched(int fd)

@@ -58,30 +58,80 @@ static inline struct octets unseen(size_t n)
 
 /* ---- receiving ---- */
 
-/* A hook is a load, a branch and a jump to the real function. What follows when the slot is watched is a function of
- * its own: in one body with it the compiler would save and restore registers on the everyday road (14 instructions
- * more). where the octets are, flags, is_ours: looked at only then. */
+/* A hook is a load, a branch and a jump to the real function. What follows when the slot is watched are functions of
+ * their own: in one body with it the compiler would save and restore registers on the everyday road (14 instructions
+ * more). First a short road for the midst of a call that is not framed (io.h), whose own rest (`late`) is apart for the
+ * same reason, then the long one. */
 #define COLD static __attribute__((noinline))
+/* The short roads: no address of theirs leaves them and they index nothing, so that there is nothing for the stack
+ * protector to watch (7 instructions of 50). */
+#if __has_attribute(no_stack_protector)
+#define SHORT COLD __attribute__((no_stack_protector))
+#else
+#define SHORT COLD
+#endif
 #define DOOR(type, name, params, args)                                                                                 \
 	EXPORT type name params                                                                                        \
 	{                                                                                                              \
 		return __builtin_expect(slot_watched(fd) != NULL, 0) ? name##_watched args : real.name args;           \
 	}                                                                                                              \
 	_Static_assert(1, "a semicolon follows")
+
+/* The parameters of a call, kept in memory over it for its rare end: in registers they would have to be saved and
+ * restored each time. */
+#define KEEP(x)                                                                                                        \
+	__typeof__(x) kept_##x = x;                                                                                    \
+	__asm__ volatile("" : "+m"(kept_##x));
+#define KEEP_3(a, b, c) KEEP(a) KEEP(b) KEEP(c)
+#define KEEP_4(a, ...) KEEP(a) KEEP_3(__VA_ARGS__)
+#define KEEP_5(a, ...) KEEP(a) KEEP_4(__VA_ARGS__)
+#define KEEP_6(a, ...) KEEP(a) KEEP_5(__VA_ARGS__)
+#define KEEP_7(a, ...) KEEP(a) KEEP_6(__VA_ARGS__)
+#define KEPT_3(a, b, c) kept_##a, kept_##b, kept_##c
+#define KEPT_4(a, ...) kept_##a, KEPT_3(__VA_ARGS__)
+#define KEPT_5(a, ...) kept_##a, KEPT_4(__VA_ARGS__)
+#define KEPT_6(a, ...) kept_##a, KEPT_5(__VA_ARGS__)
+#define KEPT_7(a, ...) kept_##a, KEPT_6(__VA_ARGS__)
+#define OF_COUNT(a, b, c, d, e, f, g, name, ...) name
+#define KEEP_ARGS(...) OF_COUNT(__VA_ARGS__, KEEP_7, KEEP_6, KEEP_5, KEEP_4, KEEP_3)(__VA_ARGS__)
+#define KEPT_ARGS(...) OF_COUNT(__VA_ARGS__, KEPT_7, KEPT_6, KEPT_5, KEPT_4, KEPT_3)(__VA_ARGS__)
+/* Not every parameter says where the octets are. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#define LATE_PARAMS(...) (uint64_t word, ssize_t result, __VA_ARGS__)
+#define LATE_ARGS(...) (kept_word, got, KEPT_ARGS(__VA_ARGS__))
+
+/* where: the octets, in terms of the parameters and `one`; flags: MSG_...; is_ours: looked at only when watched. */
 #define TAKE_RECEIVE(type, name, params, args, where, flags, is_ours)                                                  \
-	COLD type name##_watched params                                                                                \
+	COLD type name##_slow params                                                                                   \
 	{                                                                                                              \
-		struct slot *s = (is_ours) ? watched(fd) : NULL;                                                       \
+		struct slot *s = watched(fd);                                                                          \
 		struct iovec one;                                                                                      \
 		struct io io;                                                                                          \
 		(void)one;                                                                                             \
-		if (!s)                                                                                                \
+		if (!s || !(is_ours))                                                                                  \
 			return real.name args;                                                                         \
 		if (!io_receive_begin(&io, s, fd))                                                                     \
 			return -1;                                                                                     \
 		ssize_t got = real.name args;                                                                          \
 		struct octets o = where;                                                                               \
 		return (type)io_receive_end(&io, &o, got, flags);                                                      \
+	}                                                                                                              \
+	COLD type name##_late LATE_PARAMS params                                                                       \
+	{                                                                                                              \
+		struct iovec one;                                                                                      \
+		(void)one;                                                                                             \
+		struct octets o = where;                                                                               \
+		return (type)io_received_late(fd, word, &o, result, flags);                                            \
+	}                                                                                                              \
+	SHORT type name##_watched params                                                                               \
+	{                                                                                                              \
+		struct slot *s = slot_of(fd);                                                                          \
+		uint64_t turn, word = slot_word(s);                                                                    \
+		struct flow *f;                                                                                        \
+		if (!io_is_midst_of_answer(s, word, &f, &turn) || (flags) & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB))       \
+			return name##_slow args;                                                                       \
+		KEEP_ARGS args KEEP(turn) KEEP(word) ssize_t got = real.name args;                                     \
+		return __builtin_expect(io_counted(f, kept_turn, got), 1) ? (type)got : name##_late LATE_ARGS args;    \
 	}                                                                                                              \
 	DOOR(type, name, params, args)
 
@@ -97,46 +147,17 @@ static inline struct octets received_in(struct iovec *one, const void *buf, size
 	return flags & MSG_TRUNC ? unseen(n) : in_buffer(one, buf, n);
 }
 
-/* Into one buffer: as TAKE_RECEIVE, with a short road for the midst of an answer. */
-#define TAKE_RECEIVE_INTO(type, name, params, args, flags, is_ours)                                                    \
-	COLD type name##_slow params                                                                                   \
-	{                                                                                                              \
-		struct slot *s = watched(fd);                                                                          \
-		struct iovec one;                                                                                      \
-		struct io io;                                                                                          \
-		if (!s || !(is_ours))                                                                                  \
-			return real.name args;                                                                         \
-		if (!io_receive_begin(&io, s, fd))                                                                     \
-			return -1;                                                                                     \
-		ssize_t got = real.name args;                                                                          \
-		struct octets o = received_in(&one, buf, n, flags);                                                    \
-		return (type)io_receive_end(&io, &o, got, flags);                                                      \
-	}                                                                                                              \
-	COLD type name##_watched params                                                                                \
-	{                                                                                                              \
-		struct slot *s = slot_at(fd);                                                                          \
-		uint64_t word = slot_word(s);                                                                          \
-		struct flow *f = io_midst(s, word, FLOW_ANSWERING);                                                    \
-		if (!f || !guest_is_on() || (flags) & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB))                             \
-			return name##_slow args;                                                                       \
-		ssize_t got = real.name args;                                                                          \
-		if (__builtin_expect(got <= 0 || io_midst(s, word, FLOW_ANSWERING) != f, 0))                           \
-			return (type)io_received_late(s, word, fd, buf, n, got, flags);                                \
-		atomic_fetch_add_explicit(&f->in, (uint64_t)got, memory_order_relaxed);                                \
-		return (type)got;                                                                                      \
-	}                                                                                                              \
-	DOOR(type, name, params, args)
+TAKE_RECEIVE(ssize_t, recv, (int fd, void *buf, size_t n, int flags), (fd, buf, n, flags),
+	received_in(&one, buf, n, flags), flags, is_data(flags));
 
-TAKE_RECEIVE_INTO(ssize_t, recv, (int fd, void *buf, size_t n, int flags), (fd, buf, n, flags), flags, is_data(flags));
-
-TAKE_RECEIVE_INTO(ssize_t, recvfrom,
+TAKE_RECEIVE(ssize_t, recvfrom,
 	(int fd, void *restrict buf, size_t n, int flags, struct sockaddr *restrict from, socklen_t *restrict len),
-	(fd, buf, n, flags, from, len), flags, is_data(flags));
+	(fd, buf, n, flags, from, len), received_in(&one, buf, n, flags), flags, is_data(flags));
 
 TAKE_RECEIVE(ssize_t, recvmsg, (int fd, struct msghdr *msg, int flags), (fd, msg, flags),
 	flags &MSG_TRUNC ? unseen(1) : in_message(msg), flags, is_data(flags));
 
-TAKE_RECEIVE_INTO(ssize_t, read, (int fd, void *buf, size_t n), (fd, buf, n), 0, true);
+TAKE_RECEIVE(ssize_t, read, (int fd, void *buf, size_t n), (fd, buf, n), in_buffer(&one, buf, n), 0, true);
 ALIAS(read, __read);
 
 TAKE_RECEIVE(
@@ -164,7 +185,7 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 /* ---- sending ---- */
 
 /* As TAKE_RECEIVE. call: what is made of it, with the flags that `quiet` gives a send of no flags or of these. */
-#define SENDING(name, where, flags, call, otherwise)                                                                   \
+#define SENDING(type, name, where, flags, call, otherwise)                                                             \
 	struct slot *s = watched(fd);                                                                                  \
 	struct iovec one;                                                                                              \
 	struct io io;                                                                                                  \
@@ -174,12 +195,25 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 	struct octets o = (flags)&MSG_OOB ? unseen(0) : where;                                                         \
 	if (!io_send_begin(&io, s, fd, &o))                                                                            \
 		return -1;                                                                                             \
-	return io_send_end(&io, &o, io_is_edited(&io) ? io_send_edited(&io, &o, flags) : (call))
+	return (type)io_send_end(&io, &o, io_is_edited(&io) ? io_send_edited(&io, &o, flags) : (call))
+
+/* In the midst of a request nothing is learnt but a failure. */
+#define SENDING_ON(type, name, args)                                                                                   \
+	struct slot *s = slot_of(fd);                                                                                  \
+	uint64_t word = slot_word(s);                                                                                  \
+	if (!io_is_midst_of_request(s, word))                                                                          \
+		return name##_slow args;                                                                               \
+	KEEP(fd) KEEP(word) ssize_t gone = real.name args;                                                             \
+	return __builtin_expect(gone >= 0, 1) ? (type)gone : (type)io_sent_late(kept_fd, kept_word, gone)
 
 #define TAKE_SEND(type, name, params, args, where, flags, call)                                                        \
-	COLD type name##_watched params                                                                                \
+	COLD type name##_slow params                                                                                   \
 	{                                                                                                              \
-		SENDING(name, where, flags, call, real.name args);                                                     \
+		SENDING(type, name, where, flags, call, real.name args);                                               \
+	}                                                                                                              \
+	SHORT type name##_watched params                                                                               \
+	{                                                                                                              \
+		SENDING_ON(type, name, args);                                                                          \
 	}                                                                                                              \
 	DOOR(type, name, params, args)
 
@@ -208,32 +242,12 @@ static ssize_t writev_quietly(struct io *io, const struct iovec *iov, int n)
 	return r < 0 && errno == ENOTSOCK ? real.writev(io->fd, iov, n) : r;
 }
 
-/* From one buffer: with a short road for the midst of a request. */
-#define TAKE_SEND_FROM(type, name, params, args, flags, call)                                                          \
-	COLD type name##_slow params                                                                                   \
-	{                                                                                                              \
-		SENDING(name, sent_from(&one, buf, n), flags, call, real.name args);                                   \
-	}                                                                                                              \
-	COLD type name##_watched params                                                                                \
-	{                                                                                                              \
-		struct slot *s = slot_at(fd);                                                                          \
-		uint64_t word = slot_word(s);                                                                          \
-		struct flow *f = io_midst(s, word, FLOW_WAITING);                                                      \
-		/* Whatever may end in an error that we have to look at takes the other road. */                       \
-		if (!f || !guest_is_on() || flow_has(f, FLOW_HAS_LIMITS))                                              \
-			return name##_slow args;                                                                       \
-		type gone = real.name args;                                                                            \
-		if (__builtin_expect(gone < 0, 0))                                                                     \
-			return (type)io_sent_late(s, word, fd, n, gone);                                               \
-		return gone;                                                                                           \
-	}                                                                                                              \
-	DOOR(type, name, params, args)
-
-TAKE_SEND_FROM(ssize_t, send, (int fd, const void *buf, size_t n, int flags), (fd, buf, n, flags), flags,
-	real.send(fd, buf, n, io_send_flags(&io, flags)));
+TAKE_SEND(ssize_t, send, (int fd, const void *buf, size_t n, int flags), (fd, buf, n, flags), sent_from(&one, buf, n),
+	flags, real.send(fd, buf, n, io_send_flags(&io, flags)));
 ALIAS(send, __send);
 
-TAKE_SEND_FROM(ssize_t, write, (int fd, const void *buf, size_t n), (fd, buf, n), 0, write_quietly(&io, buf, n));
+TAKE_SEND(ssize_t, write, (int fd, const void *buf, size_t n), (fd, buf, n), sent_from(&one, buf, n), 0,
+	write_quietly(&io, buf, n));
 ALIAS(write, __write);
 
 TAKE_SEND(ssize_t, writev, (int fd, const struct iovec *iov, int n), (fd, iov, n), in_vector(iov, (size_t)n), 0,
@@ -283,64 +297,39 @@ static inline bool may_matter(int fd, int flags)
 	return __builtin_expect((flags & MSG_FASTOPEN) || slot_watched(fd), 0);
 }
 
-COLD ssize_t sendto_watched(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len)
-{
-	if (may_connect(flags, to)) {
-		enum connect_begun begun = connect_fastopen_begin(fd, to, len);
-		if (begun == CONNECT_REJECTED)
-			return -1;
-		if (begun == CONNECT_TRACKED)
-			return connect_fastopen_end(fd, real.sendto(fd, buf, n, flags, to, len));
-	}
-	SENDING(sendto, sent_from(&one, buf, n), flags, real.sendto(fd, buf, n, io_send_flags(&io, flags), to, len),
-		real.sendto(fd, buf, n, flags, to, len));
-}
+/* As TAKE_SEND; to, to_len: where it may go. */
+#define TAKE_SEND_TO(type, name, params, args, to, to_len, where, call)                                                \
+	COLD type name##_slow params                                                                                   \
+	{                                                                                                              \
+		if (may_connect(flags, to)) {                                                                          \
+			enum connect_begun begun = connect_fastopen_begin(fd, to, to_len);                             \
+			if (begun == CONNECT_REJECTED)                                                                 \
+				return -1;                                                                             \
+			if (begun == CONNECT_TRACKED)                                                                  \
+				return (type)connect_fastopen_end(fd, real.name args);                                 \
+		}                                                                                                      \
+		SENDING(type, name, where, flags, call, real.name args);                                               \
+	}                                                                                                              \
+	SHORT type name##_watched params                                                                               \
+	{                                                                                                              \
+		if (flags & MSG_FASTOPEN)                                                                              \
+			return name##_slow args;                                                                       \
+		SENDING_ON(type, name, args);                                                                          \
+	}                                                                                                              \
+	EXPORT type name params                                                                                        \
+	{                                                                                                              \
+		return may_matter(fd, flags) ? name##_watched args : real.name args;                                   \
+	}                                                                                                              \
+	_Static_assert(1, "a semicolon follows")
 
-EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len)
-{
-	return may_matter(fd, flags) ? sendto_watched(fd, buf, n, flags, to, len)
-				     : real.sendto(fd, buf, n, flags, to, len);
-}
+TAKE_SEND_TO(ssize_t, sendto, (int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len),
+	(fd, buf, n, flags, to, len), to, len, sent_from(&one, buf, n),
+	real.sendto(fd, buf, n, io_send_flags(&io, flags), to, len));
 
-COLD ssize_t sendmsg_watched(int fd, const struct msghdr *msg, int flags)
-{
-	if (may_connect(flags, msg ? msg->msg_name : NULL)) {
-		enum connect_begun begun = connect_fastopen_begin(fd, msg->msg_name, msg->msg_namelen);
-		if (begun == CONNECT_REJECTED)
-			return -1;
-		if (begun == CONNECT_TRACKED)
-			return connect_fastopen_end(fd, real.sendmsg(fd, msg, flags));
-	}
-	SENDING(sendmsg, in_message(msg), flags, real.sendmsg(fd, msg, io_send_flags(&io, flags)),
-		real.sendmsg(fd, msg, flags));
-}
+TAKE_SEND_TO(ssize_t, sendmsg, (int fd, const struct msghdr *msg, int flags), (fd, msg, flags),
+	msg ? msg->msg_name : NULL, msg->msg_namelen, in_message(msg),
+	real.sendmsg(fd, msg, io_send_flags(&io, flags)));
 
-EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
-{
-	return may_matter(fd, flags) ? sendmsg_watched(fd, msg, flags) : real.sendmsg(fd, msg, flags);
-}
-
-COLD int sendmmsg_watched(int fd, struct mmsghdr *msgs, unsigned n, int flags)
-{
-	if (n > 0 && may_connect(flags, msgs ? msgs->msg_hdr.msg_name : NULL)) {
-		enum connect_begun begun =
-			connect_fastopen_begin(fd, msgs->msg_hdr.msg_name, msgs->msg_hdr.msg_namelen);
-		if (begun == CONNECT_REJECTED)
-			return -1;
-		if (begun == CONNECT_TRACKED)
-			return (int)connect_fastopen_end(fd, real.sendmmsg(fd, msgs, n, flags));
-	}
-	struct slot *s = watched(fd);
-	struct octets o = unseen(n);
-	struct io io;
-	if (!s)
-		return real.sendmmsg(fd, msgs, n, flags);
-	if (!io_send_begin(&io, s, fd, &o))
-		return -1;
-	return (int)io_send_end(&io, &o, real.sendmmsg(fd, msgs, n, io_send_flags(&io, flags)));
-}
-
-EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
-{
-	return may_matter(fd, flags) ? sendmmsg_watched(fd, msgs, n, flags) : real.sendmmsg(fd, msgs, n, flags);
-}
+TAKE_SEND_TO(int, sendmmsg, (int fd, struct mmsghdr *msgs, unsigned n, int flags), (fd, msgs, n, flags),
+	n > 0 && msgs ? msgs->msg_hdr.msg_name : NULL, msgs->msg_hdr.msg_namelen, unseen(n),
+	real.sendmmsg(fd, msgs, n, io_send_flags(&io, flags)));
