@@ -80,13 +80,16 @@ $(BUILD)/resil: $(call obj,$(command_src)) $(llhttp_obj)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread
 
-# Unit tests: one program a file, linked with the rooms it proves.
+# Unit tests: one program a file, linked with the rooms it proves. In a source, as in a harness for fuzzing: `// link: -lfoo` adds to the
+# link line.
+link_flags = $$(sed -n 's|^// link: ||p' $<)
 unit_src := $(filter-out src/engine/% src/base/real.c,$(shared_src)) src/engine/wheel.c
 unit_tests := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/*.c))
 $(BUILD)/unit/%: tests/unit/%.c $(call obj,$(unit_src)) $(llhttp_obj)
 	@mkdir -p $(@D)
 	$(call say,TEST,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/unit-$*.d -o $@ $< $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread
+	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/unit-$*.d -o $@ $< $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread \
+		$(link_flags)
 
 .PHONY: unit
 unit: $(unit_tests)
@@ -103,7 +106,7 @@ $(BUILD)/fuzz/rooms.a: $(call obj,$(fuzz_src)) $(llhttp_obj)
 	ar crs $@ $^
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/rooms.a
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -Itests/fuzz -MMD -MP -MF $(BUILD)/obj/fuzz-$*.d -o $@ $< $(BUILD)/fuzz/rooms.a \
-		$(ALL_LDFLAGS) -l:libinih.a -lpthread
+		$(ALL_LDFLAGS) -l:libinih.a -lpthread $(link_flags)
 
 .PHONY: fuzz fuzz-build sanitize
 fuzz-build: $(addprefix $(BUILD)/fuzz/,$(fuzz_names))
