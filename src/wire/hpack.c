@@ -6,9 +6,6 @@
 /* ---- the static table (RFC 7541, appendix A) ---- */
 
 #define STATIC_COUNT 61
-static const uint8_t static_name_lengths[STATIC_COUNT + 1] = {0, 10, 7, 7, 5, 5, 7, 7, 7, 7, 7, 7, 7, 7, 7, 14, 15, 15,
-	13, 6, 27, 3, 5, 13, 13, 19, 16, 16, 14, 16, 13, 12, 6, 4, 4, 6, 7, 4, 4, 8, 17, 13, 8, 19, 13, 4, 8, 12, 18,
-	19, 5, 7, 7, 11, 6, 10, 25, 17, 10, 4, 3, 16};
 static const uint16_t static_status[] = {200, 204, 206, 304, 400, 404, 500};
 enum { STATIC_METHOD_FIRST = 2, STATIC_METHOD_LAST = 3, STATIC_STATUS_FIRST = 8, STATIC_STATUS_LAST = 14 };
 
@@ -37,7 +34,6 @@ enum step { FIELD, INDEX, NAME_LENGTH, NAME, VALUE_LENGTH, VALUE };
 enum kind { INDEXED, INSERTED, PLAIN, TABLE_SIZE };
 
 #define NUMBER_MAX (1u << 28)
-#define NAME_LENGTH_MAX 0xffffffu
 #define ENTRY_OVERHEAD 32
 
 static void put(struct hpack *h, unsigned char c)
@@ -146,33 +142,25 @@ static void take(struct hpack *h, enum name name, uint32_t value)
 	}
 }
 
-static struct hpack_entry static_entry(uint32_t index)
+/* What the entry of that index is. False: the tables cannot hold so many. */
+static bool find(const struct hpack *h, uint32_t index, enum name *name, uint32_t *value)
 {
-	struct hpack_entry e = {.name_length = static_name_lengths[index], .name = NAME_OTHER};
-	if (index >= STATIC_STATUS_FIRST && index <= STATIC_STATUS_LAST) {
-		e.name = NAME_STATUS;
-		e.value = static_status[index - STATIC_STATUS_FIRST];
+	*name = NAME_OTHER;
+	*value = 0;
+	if (index > STATIC_COUNT) {
+		index -= STATIC_COUNT;
+		if (index > h->total)
+			return false;
+		uint32_t at = (h->inserted - index) % HPACK_RING;
+		*name = index <= HPACK_RING ? (enum name)h->ring_name[at] : NAME_UNKNOWN;
+		*value = h->ring_value[at];
+	} else if (index >= STATIC_STATUS_FIRST && index <= STATIC_STATUS_LAST) {
+		*name = NAME_STATUS;
+		*value = static_status[index - STATIC_STATUS_FIRST];
 	} else if (index >= STATIC_METHOD_FIRST && index <= STATIC_METHOD_LAST) {
-		e.name = NAME_METHOD;
+		*name = NAME_METHOD;
 	}
-	return e;
-}
-
-/* False: the table cannot hold so many. */
-static bool find(const struct hpack *h, uint32_t index, struct hpack_entry *e)
-{
-	if (index <= STATIC_COUNT) {
-		*e = static_entry(index);
-		return index > 0;
-	}
-	index -= STATIC_COUNT;
-	if (index > h->total)
-		return false;
-	if (index <= h->known)
-		*e = h->ring[(h->inserted - index) % HPACK_RING];
-	else
-		*e = (struct hpack_entry){.name = NAME_UNKNOWN};
-	return true;
+	return index > 0;
 }
 
 static void limit_total(struct hpack *h)
@@ -180,61 +168,18 @@ static void limit_total(struct hpack *h)
 	uint32_t most = h->table_max / ENTRY_OVERHEAD;
 	if (h->total > most)
 		h->total = most;
-	if (h->known > h->total)
-		h->known = h->total;
-}
-
-/* ---- insertion ---- */
-
-/* The value's length is known, or lies between these. */
-static uint32_t value_least(const struct hpack *h)
-{
-	return h->is_huffman ? (8 * h->left + 22) / CODE_MAX : h->left;
-}
-static uint32_t value_most(const struct hpack *h)
-{
-	return h->is_huffman ? 8 * h->left / CODE_MIN : h->left;
-}
-
-static uint64_t entry_size(const struct hpack *h, uint32_t value_length)
-{
-	return (uint64_t)h->name_length + ENTRY_OVERHEAD + value_length;
-}
-
-/* Must its length be counted, to know whether the entry fits? */
-static bool must_count(const struct hpack *h)
-{
-	return h->kind == INSERTED && h->is_huffman && h->name != NAME_UNKNOWN &&
-	       entry_size(h, value_least(h)) <= h->table_max && entry_size(h, value_most(h)) > h->table_max;
 }
 
 static void insert(struct hpack *h, uint32_t value)
 {
-	if (entry_size(h, h->length) > h->table_max) {
-		h->known = h->total = 0; /* it empties the table, and is not in it */
-		return;
-	}
+	uint32_t at = h->inserted++ % HPACK_RING;
+	h->ring_value[at] = value;
+	h->ring_name[at] = h->name;
 	h->total++;
-	if (h->name == NAME_UNKNOWN) {
-		/* Its size is not known: in the table, or the table empty. */
-		h->known = 0;
-		limit_total(h);
-		return;
-	}
-	h->ring[h->inserted++ % HPACK_RING] = (struct hpack_entry){.value = value,
-		.name_length = (h->name_length < NAME_LENGTH_MAX ? h->name_length : NAME_LENGTH_MAX) & NAME_LENGTH_MAX,
-		.name = h->name};
-	if (h->known < HPACK_RING)
-		h->known++;
 	limit_total(h);
 }
 
 /* ---- octet by octet ---- */
-
-static bool needs_text(const struct hpack *h)
-{
-	return h->step == NAME || h->is_counted || (h->name != NAME_OTHER && h->name != NAME_UNKNOWN);
-}
 
 static bool string_ends(struct hpack *h)
 {
@@ -243,7 +188,6 @@ static bool string_ends(struct hpack *h)
 		return false;
 	if (h->step == NAME) {
 		h->name = (uint8_t)name_of_text(h);
-		h->name_length = h->length;
 		h->step = VALUE_LENGTH;
 		return true;
 	}
@@ -262,18 +206,14 @@ static bool string_begins(struct hpack *h, uint32_t length)
 	h->bits = 0;
 	h->bit_count = 0;
 	h->step = h->step == NAME_LENGTH ? NAME : VALUE;
-	h->is_counted = h->step == VALUE && must_count(h);
-	if (!needs_text(h)) {
-		h->length = value_least(h);
-		h->is_huffman = false; /* passed as it is */
-	}
+	h->is_read = h->step == NAME || (h->name != NAME_OTHER && h->name != NAME_UNKNOWN);
 	return length > 0 || string_ends(h);
 }
 
 static bool string_feed(struct hpack *h, const unsigned char *p, size_t n)
 {
 	h->left -= (uint32_t)n;
-	if (needs_text(h)) {
+	if (h->is_read) {
 		for (const unsigned char *end = p + n; p < end; p++) {
 			if (h->is_huffman) {
 				h->bits = h->bits << 8 | *p;
@@ -291,7 +231,8 @@ static bool string_feed(struct hpack *h, const unsigned char *p, size_t n)
 /* The number is whole. */
 static bool number_ends(struct hpack *h)
 {
-	struct hpack_entry e;
+	enum name name;
+	uint32_t value;
 	h->is_number = false;
 	switch (h->step) {
 	case NAME_LENGTH:
@@ -308,14 +249,13 @@ static bool number_ends(struct hpack *h)
 		h->step = NAME_LENGTH;
 		return true;
 	}
-	if (!find(h, h->number, &e))
+	if (!find(h, h->number, &name, &value))
 		return false;
 	if (h->kind == INDEXED) {
-		take(h, (enum name)e.name, e.value);
+		take(h, name, value);
 		return true;
 	}
-	h->name = e.name;
-	h->name_length = e.name_length;
+	h->name = (uint8_t)name;
 	h->step = VALUE_LENGTH;
 	return true;
 }

@@ -2,10 +2,9 @@
  * passed by their length. Pure: no system call, no memory of its own, no clock, no lock; octets may be cut anywhere.
  *
  * One of them follows what one side's encoder does, over all blocks of the connection. References count from the newest
- * entry and go to nothing that was evicted, so eviction need not be followed: a ring of the newest entries is kept,
- * each as what its name is and what its value means. An entry larger than the whole table empties it and is not added:
- * lengths decide, and where they only bound the size of a Huffman-coded string, that string is decoded. The limit of
- * the table is what the encoder itself says it is; SETTINGS only bound that.
+ * entry and go to nothing that was evicted, so neither sizes nor eviction need be followed: a ring of the newest
+ * entries is kept, each as what its name is and what its value means. (An entry larger than the whole table empties it
+ * and is not added. Taken for one it does no harm: whatever may still be referred to is newer.)
  *
  * What cannot be known is UNSEEN: entries older than the ring (a table far beyond the usual 4,096 octets), values that
  * are not what they ought to be. It is never guessed. */
@@ -39,29 +38,21 @@ enum hpack_unit {
 	HPACK_NANOSECONDS
 };
 
-struct hpack_entry {
-	uint32_t value;
-	uint32_t name_length : 24, name : 8;
-};
-
 struct hpack {
 	struct hpack_found found; /* in the block so far */
-	uint32_t table_max;	  /* octets, as the encoder last said */
-	uint32_t inserted;	  /* ever; the next goes to ring[inserted % HPACK_RING] */
-	uint32_t known;		  /* so many of the newest are in the ring ... */
-	uint32_t total;		  /* ... of so many that the table can hold at most */
+	uint32_t table_max;	  /* octets, as the encoder last said; SETTINGS only bound that */
+	uint32_t inserted;	  /* ever; the next goes to inserted % HPACK_RING */
+	uint32_t total;		  /* of these so many at most can be in the table */
 	/* The field in progress. */
-	uint8_t step, kind, shift;
-	bool is_number, is_huffman, is_counted;
-	uint8_t name;
-	uint32_t number;
-	uint32_t left, length; /* of the string: octets still to come; octets decoded so far, or its length where it is
-				  not decoded */
-	uint32_t name_length;
-	uint64_t bits; /* of a Huffman-coded string, not decoded yet */
+	uint8_t step, kind, shift, name;
+	bool is_number, is_huffman, is_read;
 	uint8_t bit_count;
-	char text[16]; /* the string's first octets; decoded */
-	struct hpack_entry ring[HPACK_RING];
+	uint32_t number;
+	uint32_t left, length; /* of the string: octets still to come; octets read so far, decoded */
+	uint64_t bits;	       /* of a Huffman-coded string, not decoded yet */
+	char text[16];	       /* the string's first octets; decoded */
+	uint32_t ring_value[HPACK_RING];
+	uint8_t ring_name[HPACK_RING];
 };
 
 void hpack_init(struct hpack *h);
