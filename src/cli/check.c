@@ -12,6 +12,11 @@
 
 bool settings_load(struct settings *s, const char *file, const char *set)
 {
+	return settings_load_as(s, file, set, own_getenv);
+}
+
+bool settings_load_as(struct settings *s, const char *file, const char *set, const char *(*getenv_fn)(const char *name))
+{
 	struct config_source source = {.set = set};
 	memset(s, 0, sizeof *s);
 	s->errors = malloc(ERRORS_MAX);
@@ -22,7 +27,7 @@ bool settings_load(struct settings *s, const char *file, const char *set)
 	if (file) {
 		text_copy(s->path, sizeof s->path, file);
 		source.file = file;
-	} else if (config_find_file(s->path, sizeof s->path, &source.is_optional, own_getenv)) {
+	} else if (config_find_file(s->path, sizeof s->path, &source.is_optional, getenv_fn)) {
 		source.file = s->path;
 	}
 	s->config = config_load(&source, &errors, &s->faults);

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "cli/story.h"
 #include "control/params.h"
 
 struct source {
@@ -25,31 +26,6 @@ struct watch {
 
 /* ---- one event ---- */
 
-static void detail_text(struct text *t, const struct region *r, const struct event *e)
-{
-	switch (e->type) {
-	case EVENT_TRANSITION:
-		text_fmt(t, "%s -> %s", breaker_state_name((enum breaker_state)e->from),
-			breaker_state_name((enum breaker_state)e->to));
-		if (e->reason[0])
-			text_fmt(t, ": %s", e->reason);
-		if (e->value > 0)
-			text_fmt(t, "; %lld had been rejected", (long long)e->value);
-		if (e->to == BREAKER_OPEN && e->retry_after_ms >= 0) {
-			text_str(t, "; next probe in ");
-			text_duration(t, e->retry_after_ms * NS_PER_MS);
-		}
-		return;
-	case EVENT_REJECTED: text_fmt(t, "%llu rejected", (unsigned long long)events_run_length(r, e)); return;
-	case EVENT_DEADLINE:
-		text_fmt(t, "%s limit of ", e->reason);
-		text_duration(t, e->value);
-		return;
-	case EVENT_RELOAD: text_fmt(t, "generation %lld", (long long)e->value); return;
-	default: text_str(t, e->reason);
-	}
-}
-
 static void print_plain(const struct source *s, const struct event *e)
 {
 	char line_at[1024] = "", detail_at[256], time_at[40];
@@ -59,7 +35,7 @@ static void print_plain(const struct source *s, const struct event *e)
 
 	text_time(&time, e->wall_ns);
 	detail_at[0] = '\0';
-	detail_text(&detail, &s->region, e);
+	event_text(&detail, &s->region, e);
 	if (is_terminal)
 		text_fmt(&line, "%s  %s  %s  %s  %s  (%s %u)", time_at, s->name, destination,
 			event_type_name((enum event_type)e->type), detail_at, e->exe, e->pid);

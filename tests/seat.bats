@@ -1,0 +1,121 @@
+#!/usr/bin/env bats
+# The operator's seat: someone on call meets a program that refuses to connect, and must see within a minute that resil is doing it, why, since
+# when, and how to stop it.
+load lib/common
+bats_require_minimum_version 1.5.0
+
+setup() {
+	common_setup
+	shim_part
+}
+json() { python3 -c 'import json,sys; j = json.load(sys.stdin); print('"$1"')' <<<"$output"; }
+asked() { run --separate-stderr resil "$@"; }
+# calls N [RESIL_SET]: of `dial`, each a process of its own, to $name.
+calls() {
+	local i
+	for ((i = 0; i < $1; i++)); do RESIL_SET=${2-} under "$bin/dial" 127.0.0.1 "$server_port" >/dev/null || true; done
+}
+opened() { # five failures and two rejections
+	peer server 127.0.0.1 refuse
+	name=127.0.0.1:$server_port
+	calls 7 "${1-recovery_timeout=5m;recovery_max=5m}"
+}
+
+@test "why tells who rejects, since when, which failures, whose rule, what comes next, and how to stop it" {
+	printf '[destination pay]\nmatch = 127.0.0.1\nfailure_threshold = 3\nrecovery_timeout = 5m\nrecovery_max = 5m\nreject_errno = EHOSTUNREACH\n' >"$dir/resil.conf"
+	export RESIL_CONF=$dir/resil.conf
+	opened ""
+	asked why "$name"
+	assert_success
+	assert_line --index 0 "$name in group dial is open: resil rejects its calls at once with EHOSTUNREACH; nothing reaches the network"
+	assert_line --regexp '^Since when: 20[0-9-]+T[0-9:.]+Z \([0-9]+s ago\)$'
+	assert_line --regexp '^Why: 3 consecutive failures \(last: refused\), the last one met by dial \(pid [0-9]+\)$'
+	assert_line "Meanwhile: 4 calls rejected, 0 probes failed"
+	assert_line "Failures of all time: 3 of 3 calls that went out: refused 3"
+	assert_line "Rule: [destination pay] at $dir/resil.conf:1, failure_threshold = 3 ($dir/resil.conf:3 [destination pay]); as a program started here would have it"
+	assert_line --regexp "^Next: the first call in [0-9.]+s or later goes out as a probe; recovery_timeout = 5m \($dir/resil.conf:4 "
+	assert_line --regexp "to try again now: resil reset $name -g dial$"
+	assert_line --regexp "to let every call through: resil force $name closed --for 10m -g dial$"
+	assert_line --regexp "to switch resil off for the group: resil off -g dial$"
+	asked why --json
+	assert_equal "$(json 'j["stories"][0]["rejecting"], j["stories"][0]["rejected"], j["stories"][0]["rule"]["failure_threshold"]')" \
+		"True 4 {'value': '3', 'origin': '$dir/resil.conf:3 [destination pay]'}"
+	# Each command that it names does what it says.
+	for command in "$(json 'j["stories"][0]["undo"][1]')" "$(json 'j["stories"][0]["undo"][2]')"; do
+		# shellcheck disable=SC2086 # words
+		resil ${command#resil }
+		asked why "$name" --json
+		assert_equal "$(json 'j["stories"][0]["rejecting"]')" False
+		undo=$(json 'j["stories"][0]["undo"][0]')
+		# shellcheck disable=SC2086 # words
+		resil ${undo#resil }
+	done
+}
+
+@test "why takes the rule from the configuration of a living process of the group" {
+	peer server 127.0.0.1 answer
+	name=127.0.0.1:$server_port
+	printf '[defaults]\nfailure_threshold = 4\n' >"$dir/theirs.conf"
+	cd "$dir"
+	RESIL_CONF=theirs.conf start one under "$bin/dial" -n 100000 -i 20 127.0.0.1 "$server_port"
+	wait_until test -s "$dir/one.out"
+	asked why "$name"
+	assert_line --partial "failure_threshold = 4 (/proc/$one_pid/cwd/theirs.conf:2 [defaults]); as process $one_pid has it"
+}
+
+@test "why of a circuit that is well says that resil is not at fault, and tells of its last opening" {
+	opened "recovery_timeout=1ms;recovery_max=1ms"
+	peer_now server answer
+	healed() {
+		RESIL_GROUP=dial RESIL_SET="recovery_timeout=1ms;recovery_max=1ms" under curl -sS "http://127.0.0.1:$server_port/" >/dev/null 2>&1 || true
+		[ "$(destination "$name" state)" = closed ]
+	}
+	wait_until healed
+	asked why
+	assert_success
+	assert_output ""
+	assert_equal "$stderr" "resil: every circuit is closed: resil rejects nothing; what fails, fails at its destination"
+	asked why "$name"
+	assert_line --index 0 "$name in group dial is closed: resil lets every call through; what fails now fails at the destination"
+	assert_line --regexp '^Last opened: '
+	assert_line --regexp '^Closed again: .*: probe succeeded$'
+	refute_output --partial "Stop it"
+}
+
+@test "why: forced by hand, half-open, observed and off are told apart" {
+	opened
+	resil force "$name" open --for 10m 2>/dev/null
+	asked why "$name"
+	assert_line --index 0 --partial "is forced open by hand: resil rejects every call at once"
+	assert_line --regexp '^By hand: for (9m5[0-9]s|10m00s) yet$'
+	assert_line --partial "to undo what was set by hand: resil force $name auto -g dial"
+	resil force "$name" observe --forever 2>/dev/null
+	asked why "$name"
+	assert_line --index 0 --partial "is only observed: it would be open; resil rejects nothing"
+	assert_line 'By hand: until told otherwise'
+	resil force "$name" auto
+	resil off
+	asked why "$name"
+	assert_line --index 0 --partial "resil is off here: every call passes"
+	assert_line "Stop it, to have resil back: resil on"
+	resil on
+	# A server that takes the call and says nothing keeps the probe.
+	resil reset "$name"
+	calls 5 "recovery_timeout=1ms;recovery_max=1ms"
+	peer_now server hang
+	RESIL_GROUP=dial RESIL_SET="recovery_timeout=1ms" start probe under curl -sS "http://127.0.0.1:$server_port/"
+	wait_until state_is "$name" half_open
+	asked why
+	assert_line --index 0 --partial "is half-open: a probe finds out whether it is well again; resil rejects all other calls with ECONNREFUSED"
+	assert_line "Next: 1 of 1 probes are under way"
+}
+
+@test "why: names that are not there" {
+	opened
+	asked why nope:1
+	assert_failure 3
+	asked why a b
+	assert_failure 2
+	asked why "$name" -g nope
+	assert_failure 3
+}
