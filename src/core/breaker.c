@@ -14,6 +14,8 @@
  * ceiling times the largest backoff stays far below 2^64. */
 #define GROWN_MAX_US ((uint64_t)BREAKER_WAIT_MAX_MS * 1000u * 100u)
 
+_Static_assert(GENERATION_SHIFT == 21 && TICK_SHIFT == 37 && BREAKER_CLOSED == 0 && BREAKER_AUTO == 0,
+	"breaker_plain and breaker_stays know the layout");
 _Static_assert(BREAKER_COUNT_MAX == (1u << (GENERATION_SHIFT - COUNT_SHIFT)) - 1, "count field");
 _Static_assert(BREAKER_WAIT_MAX_MS < TICK_MASK / 2, "waits are told from the past by half the tick's range");
 

@@ -104,6 +104,13 @@ static inline enum breaker_plain breaker_plain(uint64_t word, const struct break
 	return BREAKER_NOT_PLAIN;
 }
 
+/* The everyday verdict that leaves the word as it is: closed, no mode set by hand, level and streak 0, of this
+ * generation; a success, or a neutral one. */
+static inline bool breaker_stays(uint64_t word, uint16_t generation, enum breaker_outcome outcome)
+{
+	return outcome != BREAKER_FAILURE && (word & ((1ULL << 37) - 1)) == (uint64_t)generation << 21;
+}
+
 const char *breaker_state_name(enum breaker_state state); /* "closed" "half_open" "open" */
 const char *breaker_mode_name(enum breaker_mode mode);	  /* "auto" "forced_open" "forced_closed" "observe" */
 

@@ -353,8 +353,9 @@ static void explain(char reason[48], uint64_t from, uint64_t to, enum failure_ki
 enum applied { APPLIED, APPLIED_MOVED, APPLIED_STALE };
 
 /* Gives a verdict to the word. */
-static enum applied apply(struct region *r, uint32_t destination, const struct breaker_rules *rules,
-	uint16_t generation, bool is_probe, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns)
+static __attribute__((noinline)) enum applied apply_slowly(struct region *r, uint32_t destination,
+	const struct breaker_rules *rules, uint16_t generation, bool is_probe, enum breaker_outcome outcome,
+	enum failure_kind kind, int64_t now_ns)
 {
 	struct destination *d = &r->destinations[destination];
 
@@ -378,6 +379,14 @@ static enum applied apply(struct region *r, uint32_t destination, const struct b
 		return APPLIED_MOVED;
 	}
 	return APPLIED;
+}
+
+static inline enum applied apply(struct region *r, uint32_t destination, const struct breaker_rules *rules,
+	uint16_t generation, bool is_probe, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns)
+{
+	if (breaker_stays(load_word(&r->destinations[destination]), generation, outcome))
+		return APPLIED;
+	return apply_slowly(r, destination, rules, generation, is_probe, outcome, kind, now_ns);
 }
 
 static void note_recent(struct destination *d, enum breaker_outcome outcome)

@@ -143,10 +143,10 @@ void member_reap_dead(struct region *r)
 
 /* +1 takes an entry of this destination or an unused one; a process with more destinations in flight than MEMBER_USES
  * counts the first ones only, and -1 never goes below 0. */
-void member_count_call(struct region *r, uint32_t destination, int by)
+void member_count_elsewhere(struct region *r, uint32_t destination, int by)
 {
 	int32_t me = region_me(r);
-	if (me < 0 || destination >= r->capacity || destination >= 0xffff)
+	if (me < 0)
 		return;
 	struct member *m = &r->members[me];
 	for (int i = 0; i < MEMBER_USES; i++) {

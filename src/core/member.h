@@ -16,8 +16,27 @@ pid_t member_pid(uint64_t id);
 void member_reap(struct region *r, uint32_t index, uint64_t id);
 /* Looks at every member and reaps the dead. For the command and the control thread. */
 void member_reap_dead(struct region *r);
-/* This member's calls in flight at a destination, +1 or -1. */
-void member_count_call(struct region *r, uint32_t destination, int by);
+/* This member's calls in flight at a destination, +1 or -1. Each has a place that is looked at first; any other will
+ * do, too. */
+void member_count_elsewhere(struct region *r, uint32_t destination, int by);
+static inline void member_count_call(struct region *r, uint32_t destination, int by)
+{
+	int32_t me = region_me(r);
+	if (me < 0 || destination >= r->capacity || destination >= 0xffff)
+		return;
+	_Atomic uint32_t *first = &r->members[me].use[destination % MEMBER_USES];
+	uint32_t use = atomic_load_explicit(first, memory_order_relaxed), count = use & 0xffff,
+		 next = use + (uint32_t)by;
+	bool is_ours = (use >> 16) == destination + 1 && (by > 0 ? count < 0xffff : count > 0);
+	if (by > 0 && count == 0)
+		next = (destination + 1) << 16 | 1;
+	else if (!is_ours)
+		next = use;
+	if (__builtin_expect(next == use || !atomic_compare_exchange_strong_explicit(
+						    first, &use, next, memory_order_relaxed, memory_order_relaxed),
+		    0))
+		member_count_elsewhere(r, destination, by);
+}
 /* Sum over living records; display only. */
 uint32_t member_calls_in_flight(const struct region *r, uint32_t destination);
 

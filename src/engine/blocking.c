@@ -63,10 +63,10 @@ static bool is_same_life(const struct slot *s, uint64_t word)
 	return slot_word(s) >> 32 == word >> 32;
 }
 
-int blocking_connect(
-	int fd, const struct sockaddr *to, socklen_t len, int64_t deadline_ns, const struct slot *s, uint64_t word)
+int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t now_ns, int64_t deadline_ns,
+	const struct slot *s, uint64_t word)
 {
-	int64_t now = clock_now_ns(), app_timeout_us = atomic_load(&s->send_timeout_us);
+	int64_t now = now_ns, app_timeout_us = atomic_load(&s->send_timeout_us);
 	int64_t app_deadline_ns = app_timeout_us > 0 ? now + app_timeout_us * 1000 : INT64_MAX;
 	if (app_deadline_ns <= deadline_ns)
 		return real.connect(fd, to, len);

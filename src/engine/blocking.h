@@ -7,12 +7,12 @@
 
 #include "engine/slot.h"
 
-/* connect(2) that ends by deadline_ns (CLOCK_MONOTONIC) with ETIMEDOUT, never before. s, word: its slot and the life of
- * it; when that is over, another thread has closed the number, and it is touched no more. The socket's own SO_SNDTIMEO
- * (slot.send_timeout_us) is restored; where it is the shorter one it holds as without us (EINPROGRESS). Returns as
- * connect does. */
-int blocking_connect(
-	int fd, const struct sockaddr *to, socklen_t len, int64_t deadline_ns, const struct slot *s, uint64_t word);
+/* connect(2), begun at now_ns, that ends by deadline_ns (CLOCK_MONOTONIC) with ETIMEDOUT, never before. s, word: its
+ * slot and the life of it; when that is over, another thread has closed the number, and it is touched no more. The
+ * socket's own SO_SNDTIMEO (slot.send_timeout_us) is restored; where it is the shorter one it holds as without us
+ * (EINPROGRESS). Returns as connect does. */
+int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t now_ns, int64_t deadline_ns,
+	const struct slot *s, uint64_t word);
 /* SO_SNDTIMEO of a socket; 0: none. */
 void blocking_set_timeout(int fd, int64_t us);
 

@@ -86,26 +86,23 @@ static int64_t limit_of(const struct guard *g, uint32_t call, uint32_t traits, i
 	return limit && limit < left ? limit : left;
 }
 
-/* Options that the policy asks for, where the app has set none (CONTRACT `keepalive`, `tcp_user_timeout`). */
-static void set_if_unset(int fd, int level, int name, int value)
+/* Options that the policy asks for, where the app has set none (CONTRACT `keepalive`, `tcp_user_timeout`). True: set.
+ */
+static bool set_if_unset(int fd, int level, int name, int value)
 {
 	int now = 0;
 	socklen_t len = sizeof now;
-	if (sys_getsockopt(fd, level, name, &now, &len) == 0 && now == 0)
-		sys_setsockopt(fd, level, name, &value, sizeof value);
+	return sys_getsockopt(fd, level, name, &now, &len) == 0 && now == 0 &&
+	       sys_setsockopt(fd, level, name, &value, sizeof value) == 0;
 }
 
 static __attribute__((noinline)) void tune(int fd, const struct guard_limits *l)
 {
-	int now = 1;
-	socklen_t len = sizeof now;
+	int idle = (int)l->keepalive_s;
 	if (guest_is_restricted())
 		return;
-	if (l->keepalive_s && sys_getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &now, &len) == 0 && now == 0) {
-		int on = 1, idle = (int)l->keepalive_s;
-		sys_setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	if (idle && set_if_unset(fd, SOL_SOCKET, SO_KEEPALIVE, 1))
 		sys_setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-	}
 	if (l->user_timeout_ms)
 		set_if_unset(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)l->user_timeout_ms);
 }
@@ -284,7 +281,7 @@ int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
 		r = real.connect(fd, to, len);
 	} else {
 		atomic_fetch_or_explicit(&s->traits, TRAIT_BOUNDED, memory_order_relaxed);
-		r = blocking_connect(fd, to, len, at.begun_ns + at.limit_ns, s, at.word);
+		r = blocking_connect(fd, to, len, at.begun_ns, at.begun_ns + at.limit_ns, s, at.word);
 		atomic_fetch_and_explicit(&s->traits, ~(uint32_t)TRAIT_BOUNDED, memory_order_relaxed);
 	}
 	int err = r < 0 ? errno : 0;

@@ -43,6 +43,7 @@ static struct service_control control;
 static _Atomic int pauses;
 static _Atomic bool is_daemon;
 _Atomic bool service_is_due;
+_Atomic int64_t service_look_at_ns;
 
 static void run_control(const _Atomic uint32_t *stop);
 static void wake_control(void);
@@ -208,21 +209,30 @@ void service_bound(int fd, int64_t at_ns)
 		service_keep_timer();
 }
 
-void service_follow(struct region *r, int64_t now_ns)
+/* When to look again. */
+static int64_t look(struct region *r, int64_t now_ns)
 {
+	int64_t not_before = atomic_load_explicit(&socket_server.not_before_ns, memory_order_relaxed);
 	if (atomic_load_explicit(&socket_server.state, memory_order_relaxed) == RUNS || !control.run)
-		return;
-	if (now_ns < atomic_load_explicit(&socket_server.not_before_ns, memory_order_relaxed))
-		return;
+		return now_ns + NS_PER_S;
+	if (now_ns < not_before)
+		return not_before;
 	const struct config *c = policy_acquire();
 	enum control_kind kind = c ? config_control(c) : CONTROL_OFF;
 	policy_release(c);
-	if (kind == CONTROL_OFF || (kind == CONTROL_AUTO && now_ns - guest_attached_ns() < NS_PER_S))
-		return;
-	if (control.should_run(r))
-		start(&socket_server);
-	else
-		atomic_store_explicit(&socket_server.not_before_ns, now_ns + NS_PER_S, memory_order_relaxed);
+	if (kind == CONTROL_OFF)
+		return now_ns + NS_PER_S;
+	if (kind == CONTROL_AUTO && now_ns - guest_attached_ns() < NS_PER_S)
+		return guest_attached_ns() + NS_PER_S;
+	if (!control.should_run(r))
+		return now_ns + NS_PER_S;
+	/* Not started (a pause, no thread to be had): the next connect tries again. */
+	return start(&socket_server) ? now_ns + NS_PER_S : now_ns;
+}
+
+void service_look(struct region *r, int64_t now_ns)
+{
+	atomic_store_explicit(&service_look_at_ns, look(r, now_ns), memory_order_relaxed);
 }
 
 static bool stop_quietly(struct worker *w)
@@ -298,6 +308,7 @@ void service_forked(void)
 	atomic_store(&service_is_due, false);
 	atomic_store(&timer.not_before_ns, 0);
 	atomic_store(&socket_server.not_before_ns, 0);
+	atomic_store(&service_look_at_ns, 0);
 	if (control.forget)
 		control.forget();
 	/* A daemon's second fork: whoever is left may do nothing but poll. */

@@ -26,8 +26,15 @@ void service_keep_timer(void);
 /* daemon() or setsid(): from here on this process and its children keep the timer of inherited connects themselves
  * (E4). */
 void service_becomes_daemon(void);
-/* On a guarded connect: starts the control thread when it is due (CONTRACT, `control`). A few loads otherwise. */
-void service_follow(struct region *r, int64_t now_ns);
+/* On a guarded connect: starts the control thread when it is due (CONTRACT, `control`). What stands against it is asked
+ * once a second. */
+void service_look(struct region *r, int64_t now_ns);
+extern __attribute__((visibility("hidden"))) _Atomic int64_t service_look_at_ns;
+static inline void service_follow(struct region *r, int64_t now_ns)
+{
+	if (__builtin_expect(now_ns >= atomic_load_explicit(&service_look_at_ns, memory_order_relaxed), 0))
+		service_look(r, now_ns);
+}
 /* The socket's thread was ended for a fork and is to go on: not at once, since Python 3.12 counts threads right after
  * fork, but at the next descriptor hook. */
 extern _Atomic bool service_is_due;

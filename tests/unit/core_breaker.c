@@ -256,6 +256,11 @@ static void every_event(uint64_t word, const struct breaker_rules *r, long long 
 				bool stale = model_settle(&m, r, generation + older, probe, outcome, now, &opened);
 				struct breaker_settlement s = breaker_settle(word, r, (uint16_t)(generation + older),
 					probe, (enum breaker_outcome)outcome, now, next_random());
+				tap_expect(!breaker_stays(word, (uint16_t)(generation + older),
+						   (enum breaker_outcome)outcome) ||
+						   (s.next == word && !s.is_stale),
+					"settle: the everyday verdict is not the whole one (word %llx)",
+					(unsigned long long)word);
 				tap_expect(s.is_stale == stale, "settle: stale %d (B2)", s.is_stale);
 				tap_expect(s.is_transition == (m.generation != generation), "settle: transition %d",
 					s.is_transition);
