@@ -85,6 +85,15 @@ static void *early_dlopen(const char *path, int flags)
 
 void *(*real_dlopen)(const char *path, int flags) = early_dlopen;
 
+static void early_freeaddrinfo(struct addrinfo *list)
+{
+	*(void **)&real_freeaddrinfo = dlsym(RTLD_NEXT, "freeaddrinfo");
+	if (real_freeaddrinfo)
+		real_freeaddrinfo(list);
+}
+
+void (*real_freeaddrinfo)(struct addrinfo *list) = early_freeaddrinfo;
+
 static void *next_of(const char *name)
 {
 	return dlsym(RTLD_NEXT, name);
@@ -103,4 +112,6 @@ void real_resolve(void)
 	*(void **)&real_vfork = next_of("vfork");
 	if ((at = next_of("dlopen")))
 		*(void **)&real_dlopen = at;
+	if ((at = next_of("freeaddrinfo")))
+		*(void **)&real_freeaddrinfo = at;
 }

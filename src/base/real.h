@@ -32,6 +32,8 @@ extern __attribute__((visibility("hidden"))) struct real_table real;
 extern long (*real_syscall)(long n, ...);
 extern pid_t (*real_vfork)(void);
 extern void *(*real_dlopen)(const char *path, int flags);
+/* Not taken: of the same library as real.getaddrinfo. */
+extern void (*real_freeaddrinfo)(struct addrinfo *list);
 
 /* Resolves every row; from the constructor, once. */
 void real_resolve(void);

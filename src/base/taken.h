@@ -75,6 +75,11 @@ TAKEN_LIB(int, gethostbyname_r,
 TAKEN_LIB(int, gethostbyname2_r,
 	(const char *name, int family, struct hostent *ret, char *buf, size_t n, struct hostent **result, int *err),
 	(name, family, ret, buf, n, result, err))
+TAKEN_LIB(struct hostent *, gethostbyaddr, (const void *address, socklen_t len, int family), (address, len, family))
+TAKEN_LIB(int, gethostbyaddr_r,
+	(const void *address, socklen_t len, int family, struct hostent *ret, char *buf, size_t n, struct hostent **result,
+		int *err),
+	(address, len, family, ret, buf, n, result, err))
 
 /* processes */
 TAKEN_LIB(int, execve, (const char *path, char *const argv[], char *const envp[]), (path, argv, envp))

@@ -51,7 +51,7 @@ static void reset_in_child(void)
 static void before_fork(void)
 {
 	if (guest_is_on())
-		service_pause();
+		service_pause(false);
 }
 
 static void in_parent(void)

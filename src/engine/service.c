@@ -6,26 +6,19 @@
  */
 #include "engine/service.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <sys/prctl.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/oldlibc.h"
 #include "base/ownfd.h"
 #include "base/sys.h"
 #include "core/identity.h"
 #include "engine/ambient.h"
 #include "engine/deadline.h"
 #include "engine/guest.h"
+#include "engine/resolver.h"
+#include "engine/thread.h"
 #include "policy/policy.h"
-
-OLDLIBC(pthread_create);
-OLDLIBC(pthread_join);
-OLDLIBC(pthread_sigmask);
 
 enum state { NONE, CLAIMED, RUNS, DONE };
 
@@ -76,7 +69,7 @@ static void *body(void *arg)
 	 * again, to end us. */
 	while (atomic_load(&w->state) == CLAIMED && !atomic_load(&w->stop))
 		sched_yield();
-	sys_call6(SYS_prctl, PR_SET_NAME, (long)w->name, 0, 0, 0, 0);
+	thread_name(w->name);
 	for (;;) {
 		w->run(&w->stop);
 		/* Claimed meanwhile: whoever claimed it joins us, and the state is theirs. */
@@ -88,35 +81,6 @@ static void *body(void *arg)
 		if (w != &timer || !deadline_is_any() || !atomic_compare_exchange_strong(&w->state, &seen, RUNS))
 			return NULL;
 	}
-}
-
-static void join(struct worker *w)
-{
-	int old;
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
-	pthread_join(w->thread, NULL);
-	pthread_setcancelstate(old, &old);
-}
-
-/* Around what a signal handler of the app's, forking or connecting, must not interrupt on this thread. Leaves errno
- * alone. */
-struct quiet {
-	sigset_t mask;
-	int err;
-};
-
-static void quiet_begin(struct quiet *q)
-{
-	sigset_t all;
-	q->err = errno;
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &q->mask);
-}
-
-static void quiet_end(const struct quiet *q)
-{
-	pthread_sigmask(SIG_SETMASK, &q->mask, NULL);
-	errno = q->err;
 }
 
 /* A try at it; *again: a pause that stood in the way has ended meanwhile, and nobody else will start it. */
@@ -137,11 +101,11 @@ static bool try_start(struct worker *w, bool *again)
 		return false;
 	}
 	if (seen == DONE)
-		join(w);
+		thread_join(w->thread);
 	if (w == &timer)
 		deadline_reserve();
 	atomic_store(&w->stop, 0);
-	if (pthread_create(&w->thread, NULL, body, w) != 0) {
+	if (!thread_start(&w->thread, body, w)) {
 		static bool said;
 		log_once(&said, "no thread is to be had: limits of pending connects and the socket are not in force");
 		atomic_store(&w->not_before_ns, clock_now_ns() + NS_PER_S);
@@ -169,10 +133,10 @@ static bool start(struct worker *w)
 		return state == RUNS;
 	if (guest_is_restricted() || guest_is_leaving())
 		return false;
-	struct quiet q;
-	quiet_begin(&q);
+	struct thread_quiet q;
+	thread_quiet_begin(&q);
 	bool runs = start_quietly(w);
-	quiet_end(&q);
+	thread_quiet_end(&q);
 	return runs;
 }
 
@@ -180,7 +144,8 @@ bool service_is_alone(void)
 {
 	struct stat st;
 	/* One link each for . and .., the leader's remains, and our own threads. */
-	nlink_t ours = 3u + (atomic_load(&timer.state) == RUNS) + (atomic_load(&socket_server.state) == RUNS);
+	nlink_t ours = 3u + (atomic_load(&timer.state) == RUNS) + (atomic_load(&socket_server.state) == RUNS) +
+		       resolver_threads();
 	if (sys_stat("/proc/self/task", &st) != 0 || st.st_nlink > ours)
 		return false;
 	return identity_main_has_ended();
@@ -247,7 +212,7 @@ static bool stop_quietly(struct worker *w)
 		}
 		atomic_store(&w->stop, 1);
 		w->wake();
-		join(w);
+		thread_join(w->thread);
 		atomic_store(&w->state, NONE);
 		return seen == RUNS;
 	}
@@ -258,16 +223,17 @@ static bool stop(struct worker *w)
 {
 	if (atomic_load(&w->state) == NONE)
 		return false;
-	struct quiet q;
-	quiet_begin(&q);
+	struct thread_quiet q;
+	thread_quiet_begin(&q);
 	bool was_running = stop_quietly(w);
-	quiet_end(&q);
+	thread_quiet_end(&q);
 	return was_running;
 }
 
-void service_pause(void)
+void service_pause(bool is_patient)
 {
 	atomic_fetch_add(&pauses, 1);
+	resolver_pause(is_patient);
 	stop(&timer);
 	if (stop(&socket_server))
 		atomic_store(&service_is_due, true);
@@ -283,11 +249,12 @@ void service_resume(void)
 {
 	if (atomic_fetch_sub(&pauses, 1) == 1 && deadline_is_any())
 		start(&timer);
+	resolver_resume();
 }
 
 void service_retire(void)
 {
-	service_pause();
+	service_pause(true);
 	if (control.forget)
 		control.forget();
 	ownfd_drop_all();
@@ -303,6 +270,7 @@ void service_return(void)
 void service_forked(void)
 {
 	atomic_store(&pauses, 0);
+	resolver_forked();
 	atomic_store(&timer.state, NONE);
 	atomic_store(&socket_server.state, NONE);
 	atomic_store(&service_is_due, false);

@@ -44,8 +44,9 @@ static inline void service_keep_socket(void)
 	if (__builtin_expect(atomic_load_explicit(&service_is_due, memory_order_relaxed), 0))
 		service_revive();
 }
-/* Ends and joins every thread of ours, and lets none start until service_resume(). Nests. */
-void service_pause(void);
+/* Ends and joins every thread of ours, and lets none start until service_resume(). Nests. One that is in the middle of
+ * a look-up (resolver.h) cannot be ended: is_patient waits for it, as the app would have waited without us. */
+void service_pause(bool is_patient);
 /* Starts again what is needed at once: the timer when something is armed. The socket's thread follows
  * (service_keep_socket). */
 void service_resume(void);

@@ -74,6 +74,6 @@ __attribute__((destructor)) static void fini(void)
 		return;
 	int saved = errno;
 	process_exits();
-	service_pause(); /* joined, not left behind: some tools count threads at the end (ThreadSanitizer) */
+	service_pause(false); /* joined, not left behind: some tools count threads at the end (ThreadSanitizer) */
 	errno = saved;
 }

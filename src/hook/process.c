@@ -165,7 +165,7 @@ EXPORT int unshare(int flags)
 {
 	bool on = guest_is_on();
 	if (on)
-		service_pause();
+		service_pause(true);
 	int r = real.unshare(flags);
 	int saved = errno;
 	if (on)
@@ -178,7 +178,7 @@ EXPORT int setns(int fd, int type)
 {
 	bool on = guest_is_on();
 	if (on)
-		service_pause();
+		service_pause(true);
 	int r = real.setns(fd, type);
 	int saved = errno;
 	if (on)

@@ -1,14 +1,18 @@
-/* Taken: look-ups. They pass through; their results teach which name an address belongs to (policy/names.h). */
+/* Taken: look-ups. Those that nothing bounds pass through; others are asked by a thread of ours (engine/resolver.h).
+ * Results teach which name an address belongs to (policy/names.h). */
 #include <errno.h>
+#include <locale.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/real.h"
-#include "engine/ambient.h"
-#include "engine/call.h"
+#include "base/sys.h"
 #include "engine/guest.h"
+#include "engine/look_up.h"
+#include "engine/resolver.h"
 #include "hook/export.h"
 #include "policy/names.h"
 
@@ -35,33 +39,61 @@ static void learn_addrinfo(const char *node, const struct addrinfo *res)
 	errno = saved;
 }
 
-/* The time, 0 where the shim does nothing; -1: the ambient deadline has passed, nothing reaches the network (C4).
- * Literals always pass. */
-static int64_t look_up_begins(const char *node)
+/* The port of a service given in digits; 0: none, or a name. */
+static uint16_t port_of(const char *service)
 {
-	struct addr a;
-	if (!node || !guest_is_on() || addr_from_literal(&a, node))
-		return 0;
-	int64_t now = clock_now_ns();
-	return ambient_has_passed(now) ? -1 : now;
+	unsigned port = 0, n = 0;
+	for (; service && service[n] >= '0' && service[n] <= '9' && n < 5; n++)
+		port = port * 10 + (unsigned)(service[n] - '0');
+	return n > 0 && !service[n] && port <= 65535 ? (uint16_t)port : 0;
 }
 
-static void look_up_ended(int64_t began_ns)
+/* An alphabet of this thread's own: only here would libc read the name in it (AI_IDN). */
+static bool needs_this_thread(const char *node, int flags)
 {
-	if (began_ns > 0)
-		call_note_look_up(began_ns, clock_now_ns());
+	if (!(flags & (AI_IDN | AI_CANONIDN)) || uselocale((locale_t)0) == LC_GLOBAL_LOCALE)
+		return false;
+	for (; *node; node++)
+		if ((unsigned char)*node >= 0x80)
+			return true;
+	return flags & AI_CANONIDN;
+}
+
+static int ask_addrinfo(
+	struct look_up *l, const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **res)
+{
+	const struct resolver_question q = {
+		.kind = RESOLVER_ADDRINFO, .node = node, .service = service, .hints = hints};
+	struct resolver_answer answer;
+	switch (resolver_ask(&q, l->until_ns, &answer)) {
+	case RESOLVER_ANSWERED: break;
+	case RESOLVER_LATE: look_up_is_late(l); return l->is_of_deadline ? EAI_FAIL : EAI_AGAIN;
+	case RESOLVER_IN_PLACE: return real.getaddrinfo(node, service, hints, res);
+	}
+	resolver_release(&answer);
+	if (answer.result == 0)
+		*res = answer.list;
+	else if (answer.result == EAI_SYSTEM)
+		errno = answer.error;
+	return answer.result;
 }
 
 EXPORT int getaddrinfo(const char *restrict node, const char *restrict service, const struct addrinfo *restrict hints,
 	struct addrinfo **restrict res)
 {
-	int64_t began = look_up_begins(node);
-	if (began < 0)
+	struct look_up l;
+	int r, flags = hints ? hints->ai_flags : 0;
+	enum look_up_begun begun = look_up_begin(
+		&l, flags & AI_NUMERICHOST ? NULL : node, port_of(service), hints ? hints->ai_family : AF_UNSPEC);
+	if (begun == LOOK_UP_REFUSED)
 		return EAI_FAIL;
-	int r = real.getaddrinfo(node, service, hints, res);
-	look_up_ended(began);
+	if (begun == LOOK_UP_BOUNDED && !needs_this_thread(node, flags))
+		r = ask_addrinfo(&l, node, service, hints, res);
+	else
+		r = real.getaddrinfo(node, service, hints, res);
+	look_up_end(&l);
 	if (r == 0 && node && res && guest_is_on() && !guest_is_restricted() &&
-		!(hints && hints->ai_flags & (AI_PASSIVE | AI_NUMERICHOST)))
+		!(flags & (AI_PASSIVE | AI_NUMERICHOST)))
 		learn_addrinfo(node, *res);
 	return r;
 }
@@ -87,60 +119,194 @@ static void learn_hostent(const char *name, const struct hostent *h)
 	errno = saved;
 }
 
-EXPORT struct hostent *gethostbyname(const char *name)
+/* ---- gethostby* ---- */
+
+/* How each of them says an error: result, errno and h_errno. Not in time is TRY_AGAIN, refused NO_RECOVERY. */
+static int say_failed(struct hostent **result, int *err, int host_error)
 {
-	int64_t began = look_up_begins(name);
-	if (began < 0) {
+	*result = NULL;
+	*err = host_error;
+	return EAGAIN;
+}
+
+/* The bounded ones of the `_r` forms; *in_place: libc is to be asked here. */
+static int ask_host(const struct look_up *l, const struct resolver_question *q, struct hostent *ret, char *buf,
+	size_t n, struct hostent **result, int *err, bool *in_place)
+{
+	struct resolver_answer answer;
+	*in_place = false;
+	switch (resolver_ask(q, l->until_ns, &answer)) {
+	case RESOLVER_ANSWERED: break;
+	case RESOLVER_LATE:
+		look_up_is_late(l);
+		return say_failed(result, err, l->is_of_deadline ? NO_RECOVERY : TRY_AGAIN);
+	case RESOLVER_IN_PLACE: *in_place = true; return 0;
+	}
+	int r = answer.result;
+	*result = NULL;
+	*err = answer.host_error;
+	if (r == 0 && answer.host) {
+		if (resolver_copy_host(answer.host, ret, buf, n)) {
+			*result = ret;
+		} else {
+			*err = NETDB_INTERNAL;
+			r = errno = ERANGE;
+		}
+	} else if (r != 0) {
+		errno = answer.error;
+	}
+	resolver_release(&answer);
+	return r;
+}
+
+/* The result of the forms without `_r`: libc's own is overwritten by the next such call just as well. */
+static struct kept_host {
+	struct hostent host;
+	char bytes[65536 - sizeof(struct hostent)];
+} * _Atomic kept_host;
+
+static struct kept_host *keep_host(void)
+{
+	struct kept_host *k = atomic_load(&kept_host), *none = NULL;
+	if (k)
+		return k;
+	k = sys_mmap(sizeof *k, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (sys_is_error(k))
+		return NULL;
+	if (!atomic_compare_exchange_strong(&kept_host, &none, k)) {
+		sys_munmap(k, sizeof *k);
+		return none;
+	}
+	return k;
+}
+
+/* *in_place: libc is to be asked here. */
+static struct hostent *ask_kept(const struct look_up *l, const struct resolver_question *q, bool *in_place)
+{
+	struct kept_host *k = keep_host();
+	struct hostent *found = NULL;
+	int err = 0;
+	*in_place = !k;
+	if (!k)
+		return NULL;
+	ask_host(l, q, &k->host, k->bytes, sizeof k->bytes, &found, &err, in_place);
+	if (!*in_place && !found)
+		h_errno = err;
+	return found;
+}
+
+/* Both forms by name, of any family or of one. */
+static struct hostent *by_name(const char *name, int family, struct hostent *(*here)(const char *name, int family))
+{
+	struct look_up l;
+	struct hostent *h = NULL;
+	bool in_place = true;
+	enum look_up_begun begun = look_up_begin(&l, name, 0, family ? family : AF_INET);
+	if (begun == LOOK_UP_REFUSED) {
 		h_errno = NO_RECOVERY;
 		return NULL;
 	}
-	struct hostent *h = real.gethostbyname(name);
-	look_up_ended(began);
+	if (begun == LOOK_UP_BOUNDED) {
+		const struct resolver_question q = {.kind = RESOLVER_BY_NAME, .node = name, .family = family};
+		h = ask_kept(&l, &q, &in_place);
+	}
+	if (in_place)
+		h = here(name, family);
+	look_up_end(&l);
 	learn_hostent(name, h);
 	return h;
 }
 
+static struct hostent *by_name_here(const char *name, int family)
+{
+	(void)family;
+	return real.gethostbyname(name);
+}
+
+static struct hostent *by_name2_here(const char *name, int family)
+{
+	return real.gethostbyname2(name, family);
+}
+
+EXPORT struct hostent *gethostbyname(const char *name)
+{
+	return by_name(name, AF_UNSPEC, by_name_here);
+}
+
 EXPORT struct hostent *gethostbyname2(const char *name, int family)
 {
-	int64_t began = look_up_begins(name);
-	if (began < 0) {
-		h_errno = NO_RECOVERY;
-		return NULL;
+	if (family == AF_UNSPEC) /* libc's to refuse */
+		return real.gethostbyname2(name, family);
+	return by_name(name, family, by_name2_here);
+}
+
+static int by_name_r(
+	const char *name, int family, struct hostent *ret, char *buf, size_t n, struct hostent **result, int *err)
+{
+	struct look_up l;
+	int r = 0;
+	bool in_place = true;
+	enum look_up_begun begun = look_up_begin(&l, name, 0, family ? family : AF_INET);
+	if (begun == LOOK_UP_REFUSED)
+		return say_failed(result, err, NO_RECOVERY);
+	if (begun == LOOK_UP_BOUNDED) {
+		const struct resolver_question q = {.kind = RESOLVER_BY_NAME, .node = name, .family = family};
+		r = ask_host(&l, &q, ret, buf, n, result, err, &in_place);
 	}
-	struct hostent *h = real.gethostbyname2(name, family);
-	look_up_ended(began);
-	learn_hostent(name, h);
-	return h;
+	if (in_place)
+		r = family == AF_UNSPEC ? real.gethostbyname_r(name, ret, buf, n, result, err)
+					: real.gethostbyname2_r(name, family, ret, buf, n, result, err);
+	look_up_end(&l);
+	if (r == 0)
+		learn_hostent(name, *result);
+	return r;
 }
 
 EXPORT int gethostbyname_r(const char *restrict name, struct hostent *restrict ret, char *restrict buf, size_t n,
 	struct hostent **restrict result, int *restrict err)
 {
-	int64_t began = look_up_begins(name);
-	if (began < 0) {
-		*result = NULL;
-		*err = NO_RECOVERY;
-		return EAGAIN;
-	}
-	int r = real.gethostbyname_r(name, ret, buf, n, result, err);
-	look_up_ended(began);
-	if (r == 0)
-		learn_hostent(name, *result);
-	return r;
+	return by_name_r(name, AF_UNSPEC, ret, buf, n, result, err);
 }
 
 EXPORT int gethostbyname2_r(const char *restrict name, int family, struct hostent *restrict ret, char *restrict buf,
 	size_t n, struct hostent **restrict result, int *restrict err)
 {
-	int64_t began = look_up_begins(name);
-	if (began < 0) {
-		*result = NULL;
-		*err = NO_RECOVERY;
-		return EAGAIN;
+	if (family == AF_UNSPEC) /* libc's to refuse */
+		return real.gethostbyname2_r(name, family, ret, buf, n, result, err);
+	return by_name_r(name, family, ret, buf, n, result, err);
+}
+
+EXPORT struct hostent *gethostbyaddr(const void *address, socklen_t len, int family)
+{
+	struct look_up l;
+	struct hostent *h = NULL;
+	bool in_place = true;
+	enum look_up_begun begun = look_up_begin_reverse(&l, address, len, family);
+	if (begun == LOOK_UP_REFUSED) {
+		h_errno = NO_RECOVERY;
+		return NULL;
 	}
-	int r = real.gethostbyname2_r(name, family, ret, buf, n, result, err);
-	look_up_ended(began);
-	if (r == 0)
-		learn_hostent(name, *result);
-	return r;
+	if (begun == LOOK_UP_BOUNDED) {
+		const struct resolver_question q = {
+			.kind = RESOLVER_BY_ADDRESS, .address = address, .address_len = len, .family = family};
+		h = ask_kept(&l, &q, &in_place);
+	}
+	return in_place ? real.gethostbyaddr(address, len, family) : h;
+}
+
+EXPORT int gethostbyaddr_r(const void *restrict address, socklen_t len, int family, struct hostent *restrict ret,
+	char *restrict buf, size_t n, struct hostent **restrict result, int *restrict err)
+{
+	struct look_up l;
+	int r = 0;
+	bool in_place = true;
+	enum look_up_begun begun = look_up_begin_reverse(&l, address, len, family);
+	if (begun == LOOK_UP_REFUSED)
+		return say_failed(result, err, NO_RECOVERY);
+	if (begun == LOOK_UP_BOUNDED) {
+		const struct resolver_question q = {
+			.kind = RESOLVER_BY_ADDRESS, .address = address, .address_len = len, .family = family};
+		r = ask_host(&l, &q, ret, buf, n, result, err, &in_place);
+	}
+	return in_place ? real.gethostbyaddr_r(address, len, family, ret, buf, n, result, err) : r;
 }

@@ -109,7 +109,7 @@ static void settle(struct policy *p, bool is_broken)
 	if (is_broken) {
 		/* All that would end a call, or change what is sent. */
 		static const uint8_t undone[] = {KEY_CONNECT_TIMEOUT, KEY_ANSWER_TIMEOUT, KEY_STALL_TIMEOUT,
-			KEY_DEADLINE, KEY_DEADLINE_HEADER, KEY_KEEPALIVE, KEY_TCP_USER_TIMEOUT};
+			KEY_DEADLINE, KEY_RESOLVE_TIMEOUT, KEY_DEADLINE_HEADER, KEY_KEEPALIVE, KEY_TCP_USER_TIMEOUT};
 		static const struct value off = {.number = 0};
 		p->breaker = POLICY_BREAKER_OBSERVE;
 		p->origin[KEY_BREAKER] = (struct origin){.kind = ORIGIN_OBSERVE_ONLY};
@@ -122,6 +122,11 @@ static void settle(struct policy *p, bool is_broken)
 	/* The cap is never below the first wait. */
 	if (p->rules.recovery_max_ms < p->rules.recovery_ms)
 		p->rules.recovery_max_ms = p->rules.recovery_ms;
+}
+
+static bool guards_look_ups(const struct policy *p)
+{
+	return p->resolve_timeout_ns || p->deadline_ns;
 }
 
 /* Gives back what was reserved and not used. */
@@ -161,8 +166,10 @@ struct config *config_load(const struct config_source *source, struct text *erro
 	for (uint32_t i = 0; i < c->section_count; i++) {
 		inherit(&c->sections[i].policy, &c->defaults.policy);
 		settle(&c->sections[i].policy, c->is_broken);
+		c->guards_look_ups |= guards_look_ups(&c->sections[i].policy);
 	}
 	settle(&c->defaults.policy, c->is_broken);
+	c->guards_look_ups |= guards_look_ups(&c->defaults.policy);
 	trim(c);
 	return c;
 }
@@ -226,6 +233,11 @@ uint32_t config_max_destinations(const struct config *c)
 const char *config_log(const struct config *c)
 {
 	return c->log;
+}
+
+bool config_guards_look_ups(const struct config *c)
+{
+	return c->guards_look_ups;
 }
 
 bool config_is_broken(const struct config *c)

@@ -40,6 +40,7 @@ struct section {
 struct config {
 	size_t size; /* of the mapping */
 	bool is_broken;
+	bool guards_look_ups;
 	enum state_kind state;
 	enum control_kind control;
 	uint32_t max_destinations;

@@ -44,6 +44,19 @@ static bool net_fits(const struct pattern *p, const struct sight *s)
 	return off == 0 && s->is_v4 == p->is_v4 && (p->scope == 0 || p->scope == s->target->addr->scope);
 }
 
+static bool name_fits(const struct pattern *p, const char *name, size_t len)
+{
+	switch ((enum pattern_kind)p->kind) {
+	case PATTERN_ANY: return true;
+	case PATTERN_HOST: return len == p->host_len && memcmp(name, p->host, len) == 0;
+	case PATTERN_SUFFIX: return len > p->host_len && memcmp(name + len - p->host_len, p->host, p->host_len) == 0;
+	case PATTERN_NET:
+	case PATTERN_UNIX:
+	case PATTERN_EXE: break;
+	}
+	return false;
+}
+
 /* Not for PATTERN_EXE. */
 static bool place_fits(const struct pattern *p, const struct sight *s)
 {
@@ -53,17 +66,7 @@ static bool place_fits(const struct pattern *p, const struct sight *s)
 		       memcmp(a->path, p->host, p->host_len) == 0;
 	if (s->port < p->low || s->port > p->high)
 		return false;
-	switch ((enum pattern_kind)p->kind) {
-	case PATTERN_ANY: return true;
-	case PATTERN_NET: return net_fits(p, s);
-	case PATTERN_HOST: return s->name_len == p->host_len && memcmp(s->name, p->host, s->name_len) == 0;
-	case PATTERN_SUFFIX:
-		return s->name_len > p->host_len &&
-		       memcmp(s->name + s->name_len - p->host_len, p->host, p->host_len) == 0;
-	case PATTERN_UNIX:
-	case PATTERN_EXE: break;
-	}
-	return false;
+	return p->kind == PATTERN_NET ? net_fits(p, s) : name_fits(p, s->name, s->name_len);
 }
 
 static bool exe_fits(const struct config *c, const struct section *s, const char *exe)
@@ -114,4 +117,21 @@ const struct policy *config_match(const struct config *c, const struct target *t
 		return &c->sections[i].policy;
 	}
 	return sight.is_inet ? &c->defaults.policy : NULL;
+}
+
+const struct policy *config_match_look_up(const struct config *c, const char *name, uint16_t port, const char *exe)
+{
+	size_t len = strlen(name);
+	for (uint32_t i = 0; i < c->section_count; i++) {
+		const struct section *s = &c->sections[i];
+		if (s->has_exe && (!exe || !exe_fits(c, s, exe)))
+			continue;
+		for (uint32_t k = s->first; k < s->first + s->count; k++) {
+			const struct pattern *p = &c->patterns[k];
+			bool has_port = port == 0 || (port >= p->low && port <= p->high);
+			if (p->kind == PATTERN_EXE ? !s->has_place : has_port && name_fits(p, name, len))
+				return &s->policy;
+		}
+	}
+	return &c->defaults.policy;
 }

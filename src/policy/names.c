@@ -104,8 +104,7 @@ static void index_add(struct names_table *t, uint32_t entry, const uint8_t ip[16
 	atomic_store_explicit(&t->bucket[victim], mine, memory_order_relaxed);
 }
 
-/* Lower case without the trailing dot; 0 when it does not fit or is empty. */
-static size_t name_clean(char to[NAMES_MAX + 1], const char *name)
+size_t names_clean(char to[NAMES_MAX + 1], const char *name)
 {
 	size_t n = strlen(name);
 	if (n > 0 && name[n - 1] == '.')
@@ -165,7 +164,7 @@ void names_learn(const char *name, const struct addr *addrs, unsigned count, int
 	struct addr literal;
 	if (addr_from_literal(&literal, name))
 		return;
-	size_t len = name_clean(clean, name);
+	size_t len = names_clean(clean, name);
 	struct names_table *t = len && count ? table_get() : NULL;
 	if (!t)
 		return;

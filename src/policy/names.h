@@ -11,6 +11,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/addr.h"
@@ -26,6 +27,9 @@ struct name_ref {
 	uint32_t current; /* mask of the addresses that the latest look-up gave; 0 bit set here: an older one */
 };
 
+/* Lower case without the trailing dot, as patterns and circuits have names; its length, 0 when it does not fit or is
+ * empty. */
+size_t names_clean(char to[NAMES_MAX + 1], const char *name);
 /* Records a look-up: name as the app gave it (lower-cased, trailing dot dropped here; literals are ignored), its
  * addresses (ports ignored). A second look-up of the name within a second (the other family) adds to it, a later one
  * replaces what is current. */

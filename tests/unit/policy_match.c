@@ -272,10 +272,48 @@ static void test_refused(void)
 	}
 }
 
+/* A look-up knows a name, perhaps a port, and no address. */
+static void test_look_ups(void)
+{
+	static const struct {
+		const char *name;
+		unsigned port;
+		const char *exe;
+		const char *section; /* "": [defaults] */
+	} asked[] = {
+		{"api.internal", 443, "curl", "api"},
+		{"api.internal", 80, "curl", "below"},
+		{"api.internal", 0, "curl", "api"},
+		{"other.internal", 0, "curl", "below"},
+		{"internal", 0, "curl", "port"},
+		{"internal", 0, "wget", ""},
+		{"internal", 80, "wget", ""},
+		{"api.example", 0, "git", "git alone"},
+		{"api.example", 0, NULL, ""},
+		{"api.internal", 443, "psql", "psql's"},
+		{"db.internal", 443, "psql", "below"},
+		{"any.example", 8443, "curl", "port"},
+		{"any.example", 8442, "curl", ""},
+		{"any.example", 0, "ssh", "port"},
+	};
+	load_text("[destination net]\nmatch = 10.0.0.0/8, unix:/run/x, 0.0.0.0/0\n"
+		  "[destination psql's]\nmatch = exe:psql, api.internal\n"
+		  "[destination api]\nmatch = api.internal:443\n"
+		  "[destination below]\nmatch = *.internal\n"
+		  "[destination git alone]\nmatch = exe:git\n"
+		  "[destination port]\nmatch = *:8443, exe:curl, exe:ssh\n");
+	for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+		const struct policy *p =
+			config_match_look_up(loaded.config, asked[i].name, (uint16_t)asked[i].port, asked[i].exe);
+		same(p->section, asked[i].section, asked[i].name);
+	}
+}
+
 int main(void)
 {
 	load_mk_dir();
 	test_trials();
+	test_look_ups();
 	test_order();
 	test_refused();
 	config_free(loaded.config);

@@ -1,0 +1,46 @@
+# A name server of a test's own (servers/dns.py), in network and mount namespaces with a resolv.conf that leads to it. Load it after
+# `lib/common`. From dns_start on `under`, `bare`, `start`, `peer` and `resil` run there.
+
+# dns_start [LINE-OF-RESOLV.CONF]...: names are told by `zone`; "localhost" is in /etc/hosts.
+dns_start() {
+	local flags=(-n -m) enter=(-n -m) line
+	if [ "$(id -u)" != 0 ]; then
+		flags=(-U -r -n -m)
+		enter=(-U -n -m --preserve-credentials)
+	fi
+	unshare "${flags[@]}" true 2>/dev/null || skip "network and mount namespaces are not to be had here"
+	echo 'nameserver 127.0.0.1' >"$dir/resolv.conf"
+	for line in "$@"; do echo "$line" >>"$dir/resolv.conf"; done
+	printf '127.0.0.1 localhost\n::1 localhost\n127.0.0.9 hosts-only.test\n' >"$dir/hosts"
+	echo 'hosts: files dns' >"$dir/nsswitch.conf"
+	: >"$dir/zone"
+	unshare "${flags[@]}" sh -ec "
+		ip link set lo up
+		for file in resolv.conf hosts nsswitch.conf; do mount --bind '$dir'/\$file /etc/\$file; done
+		echo ready
+		exec sleep 600" >"$dir/netns.log" 2>&1 3>&- &
+	netns_pid=$!
+	started+=("$netns_pid")
+	wait_until netns_is_up
+	via=(nsenter -t "$netns_pid" "${enter[@]}" --)
+	start dns bare python3 "$root/tests/servers/dns.py" 127.0.0.1 "$dir/zone"
+	wait_until dns_is_up
+}
+netns_is_up() {
+	! is_gone "$netns_pid" || skip "mounts in a namespace are not to be had here: $(cat "$dir/netns.log")"
+	file_has ready "$dir/netns.log"
+}
+dns_is_up() {
+	! is_gone "$dns_pid" || fail "the name server did not start: $(cat "$dir/dns.err")"
+	file_has '^ready' "$dir/dns.out"
+}
+# zone NAME HOW [ADDRESS]...: what the server says of a name, from its next question on.
+zone() {
+	{
+		grep -v "^$1 " "$dir/zone" || true
+		echo "$*"
+	} >"$dir/zone.new"
+	mv "$dir/zone.new" "$dir/zone"
+}
+# queries NAME: how often it was asked.
+queries() { grep -c "^query $1 " "$dir/dns.out" || true; }

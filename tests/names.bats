@@ -1,0 +1,236 @@
+#!/usr/bin/env bats
+# Names: look-ups with a limit (D7). The name server is the test's own.
+load lib/common
+load lib/dns
+load lib/clients
+
+# told COMMAND...: what it says without the time, which goes to `took`.
+told() {
+	run "$@"
+	took=${output##* }
+	output=${output% *}
+}
+
+@test "the server and the programs, without the shim" {
+	dns_start
+	zone one.test answer 127.0.0.1
+	zone both.test answer 127.0.0.1 ::1
+	zone broken.test servfail
+	zone cut.test truncated 127.0.0.1 127.0.0.2
+	told bare "$bin/lookup" getaddrinfo4 one.test
+	assert_output 127.0.0.1
+	told bare "$bin/lookup" getaddrinfo6 both.test
+	assert_output ::1
+	told bare "$bin/lookup" getaddrinfo gone.test
+	assert_output EAI_NONAME
+	told bare "$bin/lookup" getaddrinfo broken.test
+	assert_output EAI_AGAIN
+	told bare "$bin/lookup" gethostbyname cut.test
+	assert_output cut.test,127.0.0.1,127.0.0.2
+}
+
+@test "a look-up ends at resolve_timeout, each form with its own word for it (D7 CD2)" {
+	dns_start
+	zone silent.test never
+	shim_part
+	export RESIL_SET='resolve_timeout=300ms'
+	for how in getaddrinfo getaddrinfo4 getaddrinfo6; do
+		told under "$bin/lookup" "$how" silent.test
+		assert_output EAI_AGAIN
+		[ "$took" -ge 299 ] || fail "$how: $took ms"
+		within "$took" 330
+	done
+	for how in gethostbyname gethostbyname2 gethostbyname_r gethostbyname2_r; do
+		told under "$bin/lookup" "$how" silent.test
+		assert_output TRY_AGAIN
+		[ "$took" -ge 299 ] || fail "$how: $took ms"
+		within "$took" 330
+	done
+	zone 9.2.0.192.in-addr.arpa never
+	for how in gethostbyaddr gethostbyaddr_r; do
+		told under "$bin/lookup" "$how" 192.0.2.9
+		assert_output TRY_AGAIN
+		within "$took" 330
+	done
+	run resil events --json
+	assert_line --partial '"type":"deadline","destination":"dns:silent.test","phase":"resolve","limit_ms":300'
+}
+
+@test "with a limit and a server that answers, each form answers as without us (E1)" {
+	dns_start
+	zone many.test answer 127.0.0.1 127.0.0.2 127.0.0.3
+	zone thirty.test truncated $(printf '127.0.1.%d ' {1..30})
+	zone 9.2.0.192.in-addr.arpa answer nine.test
+	for how in getaddrinfo gethostbyname gethostbyname_r; do
+		for name in many.test thirty.test gone.test localhost MANY.test.; do
+			told bare "$bin/lookup" "$how" "$name"
+			expected="$output $status"
+			[ -z "$TEST_BARE" ] || continue
+			RESIL_SET='resolve_timeout=5s' told under "$bin/lookup" "$how" "$name"
+			assert_equal "$how $name: $output $status" "$how $name: $expected"
+		done
+	done
+	for how in gethostbyaddr gethostbyaddr_r; do
+		for address in 192.0.2.9; do
+			told bare "$bin/lookup" "$how" "$address"
+			expected="$output $status"
+			[ -z "$TEST_BARE" ] || continue
+			RESIL_SET='resolve_timeout=5s' told under "$bin/lookup" "$how" "$address"
+			assert_equal "$how $address: $output $status" "$how $address: $expected"
+		done
+	done
+}
+
+@test "a deadline bounds the look-up alone too, and says EAI_FAIL (C3 D7 CD2)" {
+	dns_start
+	zone silent.test never
+	shim_part
+	RESIL_SET='deadline=300ms' told under "$bin/lookup" getaddrinfo silent.test
+	assert_output EAI_FAIL
+	within "$took" 330
+	RESIL_SET='deadline=300ms;resolve_timeout=5s' told under "$bin/lookup" gethostbyname silent.test
+	assert_output NO_RECOVERY
+	within "$took" 330
+	told resil run --deadline 400ms -- "$bin/lookup" getaddrinfo silent.test
+	assert_output EAI_FAIL
+	within "$took" 430
+}
+
+@test "the limit is that of the name's section, whatever the port where none is named" {
+	dns_start
+	zone a.silent.test never
+	zone b.silent.test never
+	shim_part
+	cat >"$dir/conf" <<-'END'
+		[defaults]
+		resolve_timeout = 800ms
+		[destination a]
+		match = a.silent.test:80
+		resolve_timeout = 200ms
+		[destination b]
+		match = *.Silent.test:443
+		resolve_timeout = 400ms
+	END
+	export RESIL_CONF=$dir/conf
+	expect() { # MS NAME [SERVICE]
+		told under "$bin/lookup" getaddrinfo "${@:2}"
+		assert_output EAI_AGAIN
+		[ "$took" -ge $(($1 - 1)) ] || fail "${*:2}: $took ms"
+		within "$took" $(($1 + 30))
+	}
+	expect 200 a.silent.test
+	expect 200 A.SILENT.test. 80
+	expect 400 a.silent.test 443
+	expect 800 a.silent.test 25
+	expect 400 b.silent.test
+}
+
+@test "no limit, /etc/hosts and literals: no thread (E5 D7)" {
+	dns_start
+	zone one.test answer 127.0.0.1
+	shim_part
+	threads() { strace -f -qq -e trace=clone,clone3 -e signal=none -E LD_PRELOAD="$shim" -o "$dir/trace" "$bin/lookup" "$@" >/dev/null && wc -l <"$dir/trace"; }
+	via_threads() { "${via[@]}" env "RESIL_SET=$1" bash -c "$(declare -f threads); shim=$shim bin=$bin dir=$dir; threads ${*:2}"; }
+	assert_equal "$(via_threads '' getaddrinfo4 one.test)" 0
+	assert_equal "$(via_threads 'resolve_timeout=2s' getaddrinfo4 localhost)" 0
+	assert_equal "$(via_threads 'resolve_timeout=2s' gethostbyname hosts-only.test)" 0
+	assert_equal "$(via_threads 'resolve_timeout=2s' getaddrinfo 127.0.0.1)" 0
+	assert_equal "$(via_threads 'resolve_timeout=2s' getaddrinfo4 one.test)" 1
+}
+
+@test "the end of the process does not wait for a look-up (D7 CD2)" {
+	dns_start
+	zone silent.test never
+	shim_part
+	export RESIL_SET='resolve_timeout=100ms'
+	begin=$(now_ms)
+	told under "$bin/lookup" getaddrinfo silent.test
+	assert_output EAI_AGAIN
+	# libc alone would be at it for 5 s and more.
+	within $(($(now_ms) - begin)) 1500
+}
+
+@test "threads look up a silent name while the process forks: nothing hangs, nothing is left (D7 E4 E5)" {
+	dns_start
+	zone silent.test never
+	zone good.test late-20 127.0.0.1
+	peer server 127.0.0.1 refuse
+	shim_part
+	printf '[resil]\ncontrol = off\n[defaults]\nbreaker = observe\nresolve_timeout = 150ms\n' >"$dir/conf"
+	export RESIL_CONF=$dir/conf
+	run under "$bin/lookups" 30 3 silent.test
+	assert_success
+	assert_output --regexp '^ok 90 [0-9]+$'
+	run under "$bin/lookups" 30 10 good.test "$server_port"
+	assert_success
+	assert_output --regexp '^ok 300 [0-9]+$'
+}
+
+@test "an answer that comes too late is freed, and so is the rest (D7)" {
+	dns_start
+	zone late.test late-400 127.0.0.1
+	shim_part
+	export RESIL_SET='resolve_timeout=150ms;breaker=observe'
+	run via_valgrind "$bin/lookups" 4 2 late.test
+	assert_success
+	assert_output --regexp 'no leaks are possible|definitely lost: 0 bytes'
+	assert_output --regexp 'ok 8 [0-9]+'
+}
+via_valgrind() {
+	under valgrind --leak-check=full --child-silent-after-fork=yes --errors-for-leak-kinds=definite --error-exitcode=9 "$@" 2>&1
+}
+
+@test "a thread with resolver settings of its own resolves in place (D7)" {
+	dns_start
+	zone slow.test late-400 127.0.0.1
+	cat >"$dir/own.c" <<-'END'
+		#include <netdb.h>
+		#include <netinet/in.h>
+		#include <resolv.h>
+		#include <stdio.h>
+		#include <string.h>
+		int main(int argc, char **argv)
+		{
+			struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *list;
+			if (argc > 2) {
+				res_init();
+				if (strcmp(argv[2], "own") == 0)
+					_res.options |= RES_USEVC;
+			}
+			return !printf("%d\n", getaddrinfo(argv[1], "1", &hints, &list));
+		}
+	END
+	gcc -o "$dir/own" "$dir/own.c" -lresolv
+	run bare "$dir/own" slow.test own
+	assert_output 0
+	file_has '^query slow.test A tcp' "$dir/dns.out"
+	shim_part
+	export RESIL_SET='resolve_timeout=150ms'
+	run under "$dir/own" slow.test own
+	assert_output 0
+	run under "$dir/own" slow.test same
+	assert_output -- -3
+	run under "$dir/own" slow.test
+	assert_output -- -3
+}
+
+# Each with its own words for a resolver that does not answer in time.
+resolves() { # CLIENT WORDS
+	local begin
+	client "$1" silent.test 80
+	begin=$(now_ms)
+	run under "${cmd[@]}"
+	assert_failure
+	assert_output --regexp "$2"
+	within $(($(now_ms) - begin)) 4500
+}
+
+@test "programs as they are end in time when the resolver is silent (D7 CD2)" {
+	dns_start
+	zone silent.test never
+	shim_part
+	export RESIL_SET='resolve_timeout=500ms'
+	resolves curl 'Could not resolve host'
+	resolves wget 'unable to resolve host address'
+	resolves psql 'Temporary failure in name resolution'
+}
