@@ -74,11 +74,13 @@ $(BUILD)/libresil.so: $(call obj,$(shared_src) $(hook_src)) $(llhttp_obj) $(expo
 	$(Q)$(CC) -shared $(ALL_CFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDFLAGS) -Wl,-soname,libresil.so -Wl,--version-script=$(exports) \
 		-Wl,-Bsymbolic-functions -Wl,--exclude-libs,ALL -Wl,--no-undefined -Wl,--as-needed -l:libinih.a -ldl -lpthread
 
-# The command: the same rooms without engine and hooks.
+# The command: the same rooms without engine and hooks; curses for `resil top`, linked statically like the rest (its terminal
+# descriptions are in Debian's base).
+curses := -l:libncursesw.a -l:libtinfo.a
 command_src := $(filter-out src/engine/% src/base/real.c,$(shared_src)) $(cli_src)
 $(BUILD)/resil: $(call obj,$(command_src)) $(llhttp_obj)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a $(curses) -lpthread
 
 # Unit tests: one program a file, linked with the rooms it proves. In a source, as in a harness for fuzzing: `// link: -lfoo` adds to the
 # link line.

@@ -9,6 +9,7 @@
 static const struct verb *const verbs[] = {
 	&verb_run,
 	&verb_status,
+	&verb_top,
 	&verb_why,
 	&verb_events,
 	&verb_which,
