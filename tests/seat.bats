@@ -119,3 +119,34 @@ opened() { # five failures and two rejections
 	asked why "$name" -g nope
 	assert_failure 3
 }
+
+@test "advise: figures as comments, a deadline where there is none and calls enough, what observing would have rejected; check takes it" {
+	peer server 127.0.0.1 answer
+	name=127.0.0.1:$server_port
+	export RESIL_GROUP=dial
+	under curl -sS "http://$name/[1-120]" >/dev/null
+	peer down 127.0.0.1 refuse
+	RESIL_SET="breaker=observe;failure_threshold=2" under "$bin/dial" -n 7 127.0.0.1 "$down_port" >/dev/null || true
+	asked advise
+	assert_success
+	assert_line "match = $name"
+	assert_line "deadline = 1s"
+	assert_line "# no time-out: a server that takes a call and says nothing is waited for as long as the program likes"
+	assert_line --regexp "^# 127.0.0.1:$down_port: 7 calls, 7 failed"
+	assert_line --regexp "^# observed: its thresholds opened it 1 times and would have rejected 5 calls;"
+	assert_line "# no answer of it was seen (TLS, HTTP/2, or it never gave one): nothing to suggest a limit from"
+	resil advise >"$dir/resil.conf"
+	resil check "$dir/resil.conf"
+	# In force it is a limit, and then there is nothing more to advise.
+	export RESIL_CONF=$dir/resil.conf
+	run -0 resil which "$name"
+	assert_line --regexp "^deadline	1s	$dir/resil.conf"
+	rm -r "$RESIL_STATE_DIR"
+	under curl -sS "http://$name/[1-120]" >/dev/null
+	asked advise "$name" --json
+	assert_equal "$(json '[j["destinations"][0][k] for k in ("destination", "calls", "has_timeout", "suggested")]')" "['$name', 120, True, None]"
+	asked advise
+	assert_line "# its limits ended 0 calls"
+	asked advise nope:1
+	assert_failure 3
+}

@@ -15,6 +15,7 @@ static const struct verb *const verbs[] = {
 	&verb_which,
 	&verb_check,
 	&verb_doctor,
+	&verb_advise,
 	&verb_force,
 	&verb_reset,
 	&verb_off,
