@@ -361,7 +361,7 @@ deadline_after() { # NS COMMAND...
 	export RESIL_LOG=stder
 	run resil check
 	assert_failure 2
-	assert_output --partial "RESIL_LOG: 'stder' is no place to log to (off, stderr, syslog, or a file's path from / on)"
+	assert_output --partial "RESIL_LOG: 'stder' is no place to log to (off, stderr, syslog, journal, or a file's path from / on)"
 	run resil run -- true
 	assert_failure 125
 	assert_output --partial "'stder' is no place"

@@ -15,7 +15,7 @@
 #include "base/sys.h"
 #include "base/text.h"
 
-enum target { LOG_OFF, LOG_STDERR, LOG_SYSLOG, LOG_FILE };
+enum target { TO_OFF, TO_STDERR, TO_SYSLOG, TO_JOURNAL, TO_FILE };
 
 static enum target target;
 static char path[256];
@@ -40,21 +40,56 @@ static void write_line(int fd, const struct text *line)
 		sys_write(fd, line->at, line->len);
 }
 
-static void to_syslog(const char *line)
+/* One datagram, and the socket is gone again; nobody there, or a full queue: lost. */
+static void send_datagram(const struct sockaddr_un *to, const struct text *t)
+{
+	int fd = sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return;
+	if (sys_connect(fd, (const struct sockaddr *)to, sizeof *to) == 0)
+		sys_send(fd, t->at, t->len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	sys_close(fd);
+}
+
+static void to_syslog(enum log_priority priority, const char *line)
 {
 	static const struct sockaddr_un dev_log = {.sun_family = AF_UNIX, .sun_path = "/dev/log"};
 	char buf[600];
 	struct text t = TEXT_ON(buf);
-	text_str(&t, "<29>resil["); /* daemon.notice */
+	text_char(&t, '<');
+	text_u64(&t, 3 << 3 | (unsigned)priority); /* daemon */
+	text_str(&t, ">resil[");
 	text_u64(&t, (uint64_t)sys_getpid());
 	text_str(&t, "]: ");
 	text_str(&t, line);
-	int fd = sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return;
-	if (sys_connect(fd, (const struct sockaddr *)&dev_log, sizeof dev_log) == 0)
-		sys_send(fd, t.at, t.len, MSG_DONTWAIT | MSG_NOSIGNAL);
-	sys_close(fd);
+	send_datagram(&dev_log, &t);
+}
+
+/* NAME=value, a line each: a line break inside would begin another field. */
+static void journal_field(struct text *t, const char *name, const char *value)
+{
+	text_str(t, name);
+	text_char(t, '=');
+	for (; *value; value++)
+		text_char(t, (unsigned char)*value < 0x20 ? ' ' : *value);
+	text_char(t, '\n');
+}
+
+/* journald's own protocol: pid, executable, unit and user are added there, from the socket's credentials. */
+static void to_journal(enum log_priority priority, const char *line, const struct log_field *fields, size_t n)
+{
+	static const struct sockaddr_un journal = {.sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket"};
+	char buf[1800];
+	struct text t = TEXT_ON(buf);
+	journal_field(&t, "SYSLOG_IDENTIFIER", "resil");
+	text_fmt(&t, "PRIORITY=%d\n", (int)priority);
+	for (size_t i = 0; i < n; i++)
+		if (fields[i].value && *fields[i].value)
+			journal_field(&t, fields[i].name, fields[i].value);
+	journal_field(&t, "MESSAGE", line);
+	if (t.is_cut)
+		buf[t.len - 1] = '\n';
+	send_datagram(&journal, &t);
 }
 
 static void to_file(const char *line)
@@ -101,10 +136,12 @@ static int check_path(const char *file)
 
 int log_check_target(const char *wanted, struct text *why)
 {
-	if (!*wanted || strcmp(wanted, "off") == 0 || strcmp(wanted, "stderr") == 0 || strcmp(wanted, "syslog") == 0)
+	if (!*wanted || strcmp(wanted, "off") == 0 || strcmp(wanted, "stderr") == 0 || strcmp(wanted, "syslog") == 0 ||
+		strcmp(wanted, "journal") == 0)
 		return 0;
 	if (wanted[0] != '/' || !wanted[1]) {
-		text_fmt(why, "'%s' is no place to log to (off, stderr, syslog, or a file's path from / on)", wanted);
+		text_fmt(why, "'%s' is no place to log to (off, stderr, syslog, journal, or a file's path from / on)",
+			wanted);
 		return -EINVAL;
 	}
 	int err = check_path(wanted);
@@ -125,16 +162,18 @@ void log_set_target(const char *wanted)
 	char line[400] = "resil: log: ";
 	struct text t = {.at = line, .cap = sizeof line, .len = strlen(line)};
 
-	target = LOG_OFF;
+	target = TO_OFF;
 	if (!wanted || !*wanted)
 		return;
 	int err = log_check_target(wanted, &t);
 	if (strcmp(wanted, "stderr") == 0)
-		target = LOG_STDERR;
+		target = TO_STDERR;
 	else if (strcmp(wanted, "syslog") == 0)
-		target = LOG_SYSLOG;
+		target = TO_SYSLOG;
+	else if (strcmp(wanted, "journal") == 0)
+		target = TO_JOURNAL;
 	else if (wanted[0] == '/' && err != -EINVAL && text_copy(path, sizeof path, wanted))
-		target = LOG_FILE; /* also one that cannot be written yet */
+		target = TO_FILE; /* also one that cannot be written yet */
 	if (err == 0 || !is_terminal(2))
 		return;
 	if (t.is_cut)
@@ -145,15 +184,15 @@ void log_set_target(const char *wanted)
 
 /* ---- lines ---- */
 
-void log_line(const char *line)
+void log_event(enum log_priority priority, const char *line, const struct log_field *fields, size_t n)
 {
 	char buf[600];
 	struct text t = TEXT_ON(buf);
 	if (atomic_load(&muted))
 		return;
 	switch (target) {
-	case LOG_OFF: return;
-	case LOG_STDERR:
+	case TO_OFF: return;
+	case TO_STDERR:
 		text_str(&t, "resil: ");
 		text_str(&t, line);
 		if (t.len > sizeof buf - 2)
@@ -161,9 +200,15 @@ void log_line(const char *line)
 		text_char(&t, '\n');
 		write_line(2, &t);
 		return;
-	case LOG_SYSLOG: to_syslog(line); return;
-	case LOG_FILE: to_file(line); return;
+	case TO_SYSLOG: to_syslog(priority, line); return;
+	case TO_JOURNAL: to_journal(priority, line, fields, n); return;
+	case TO_FILE: to_file(line); return;
 	}
+}
+
+void log_line(const char *line)
+{
+	log_event(LOG_IS_NOTICE, line, NULL, 0);
 }
 
 void log_once(_Bool *once, const char *line)

@@ -157,7 +157,19 @@ static void tell(const struct event *e)
 	case EVENT_CONFIG_ERROR: text_fmt(&t, "configuration: %s", e->reason); break;
 	default: return;
 	}
-	log_line(line);
+	bool is_transition = e->type == EVENT_TRANSITION;
+	const struct log_field fields[] = {
+		{"RESIL_GROUP", me.group},
+		{"RESIL_TYPE", event_type_name((enum event_type)e->type)},
+		{"RESIL_DESTINATION", e->destination},
+		{"RESIL_FROM", is_transition ? breaker_state_name((enum breaker_state)e->from) : NULL},
+		{"RESIL_TO", is_transition ? breaker_state_name((enum breaker_state)e->to) : NULL},
+		{"RESIL_REASON", e->reason},
+	};
+	enum log_priority priority = e->type == EVENT_CONFIG_ERROR	      ? LOG_IS_ERROR
+				     : is_transition && e->to == BREAKER_OPEN ? LOG_IS_WARNING
+									      : LOG_IS_NOTICE;
+	log_event(priority, line, fields, sizeof fields / sizeof fields[0]);
 }
 
 static void load_config(void)

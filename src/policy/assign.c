@@ -60,10 +60,12 @@ static void add_patterns(struct parse *p, const char *s, size_t n)
 
 static void set_log(struct parse *p, const char *s, size_t n)
 {
-	static const char *const words[] = {"off", "stderr", "syslog", NULL};
+	static const char *const words[] = {"off", "stderr", "syslog", "journal", NULL};
 	struct fault f;
 	fault_clear(&f);
-	bool is_word = parse_is(s, n, "off") || parse_is(s, n, "stderr") || parse_is(s, n, "syslog");
+	bool is_word = false;
+	for (size_t i = 0; words[i]; i++)
+		is_word |= parse_is(s, n, words[i]);
 	const char *kept = is_word || (n > 1 && s[0] == '/') ? config_keep(p->config, s, n) : NULL;
 	if (kept) {
 		p->config->log = kept;
@@ -71,7 +73,7 @@ static void set_log(struct parse *p, const char *s, size_t n)
 	}
 	const char *nearest = complain_nearest(s, n, words);
 	text_str(&f.what, n == 0 ? "log has no value" : "log: not a place to write to");
-	text_str(&f.accepted, "off, stderr, syslog, or a file's path from / on");
+	text_str(&f.accepted, "off, stderr, syslog, journal, or a file's path from / on");
 	if (nearest)
 		text_str(&f.suggestion, nearest);
 	complain(p->out, p->line, &f, s, n);

@@ -85,7 +85,7 @@ void config_free(struct config *c);
 enum state_kind config_state(const struct config *c);
 enum control_kind config_control(const struct config *c);
 uint32_t config_max_destinations(const struct config *c);
-const char *config_log(const struct config *c); /* off, stderr, syslog or a path */
+const char *config_log(const struct config *c); /* off, stderr, syslog, journal or a path */
 bool config_is_broken(const struct config *c);
 const char *config_file(const struct config *c); /* "" when none was read */
 /* Is this executable (base name) one of skip_exe? */

@@ -70,7 +70,7 @@ enum config_key {
  */
 /* clang-format off */
 #define RESIL_SETTINGS(X)                                                                                              \
-	X(LOG, "log", TEXT, "off", 0, 0, "`off`, `stderr`, `syslog`, or a file's path; RESIL_LOG goes before it")      \
+	X(LOG, "log", TEXT, "off", 0, 0, "`off`, `stderr`, `syslog`, `journal`, or a file's path; RESIL_LOG goes before it") \
 	X(STATE, "state", CHOICE, "shared", 0, 0, "`shared` by all processes of the group, or `private` to each")      \
 	X(MAX_DESTINATIONS, "max_destinations", COUNT, "512", 1, 65000,                                                \
 		"circuits a group can hold; fixed when its region is made")                                            \
