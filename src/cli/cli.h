@@ -27,8 +27,8 @@ struct verb {
 };
 
 extern const struct verb verb_run, verb_status, verb_top, verb_why, verb_events, verb_which, verb_check, verb_doctor,
-	verb_advise, verb_force, verb_reset, verb_off, verb_on, verb_reload, verb_metrics, verb_members, verb_version,
-	verb_help;
+	verb_advise, verb_force, verb_reset, verb_off, verb_on, verb_reload, verb_metrics, verb_members, verb_export,
+	verb_version, verb_help;
 /* Null beyond the end; by name, null: none. */
 const struct verb *verb_at(size_t i);
 const struct verb *verb_find(const char *name);
@@ -74,6 +74,7 @@ struct group {
 struct groups {
 	struct group *at;
 	size_t n;
+	bool has_users;	  /* of all users */
 	bool is_troubled; /* a file was passed over that the shim would not take either */
 };
 /* The state directory, and the suffix that region files of the wanted namespaces have; with -p as that process has
@@ -128,6 +129,9 @@ void ms_text(char *to, size_t cap, uint64_t ms);
 void us_text(char *to, size_t cap, uint64_t us, bool is_known);
 /* Calls fn with a buffer, again with a larger one until all fits, and prints it. */
 void print_rendered(void (*fn)(struct text *t, const void *ctx), const void *ctx);
+
+/* Prometheus text of a struct groups (ctx), for print_rendered. */
+void metrics_text(struct text *t, const void *ctx);
 
 /* ---- the socket ---- */
 

@@ -283,6 +283,7 @@ int groups_open(struct groups *g, const struct options *o, bool is_for_change)
 	char dir[256], suffix[64], clean[GROUP_MAX + 1], path[512];
 
 	memset(g, 0, sizeof *g);
+	g->has_users = o->all_users;
 	if (o->all_users && geteuid() != 0) {
 		fputs("resil: --all-users is root's\n", stderr);
 		return EXIT_DENIED;

@@ -23,6 +23,7 @@ static const struct verb *const verbs[] = {
 	&verb_reload,
 	&verb_members,
 	&verb_metrics,
+	&verb_export,
 	&verb_version,
 	&verb_help,
 };

@@ -270,15 +270,20 @@ const struct verb verb_members = {
 
 /* ---- metrics ---- */
 
-struct metrics_of {
-	const struct region **regions;
-	unsigned n;
-};
-
-static void metrics_text(struct text *t, const void *ctx)
+/* Series of users that may have groups of one name are told apart by a label. */
+void metrics_text(struct text *t, const void *ctx)
 {
-	const struct metrics_of *m = ctx;
-	render_metrics(t, m->regions, m->n, clock_now_ns());
+	const struct groups *g = ctx;
+	const struct region **regions = calloc(g->n + 1, sizeof *regions);
+	const char **users = calloc(g->n + 1, sizeof *users);
+	for (size_t i = 0; regions && users && i < g->n; i++) {
+		regions[i] = &g->at[i].region;
+		users[i] = g->at[i].user;
+	}
+	if (regions && users)
+		render_metrics_of_users(t, regions, g->has_users ? users : NULL, (unsigned)g->n, clock_now_ns());
+	free(regions);
+	free(users);
 }
 
 /* One sample of the text as an object. Label values are escaped there as in JSON; types are those of the last # TYPE.
@@ -337,22 +342,13 @@ static int run_metrics(const struct verb *verb, int argc, char **argv)
 	int code = open_by_options(verb, argc, argv, &o, &g);
 	if (code >= 0)
 		return code;
-	if (o.all_users) {
-		groups_close(&g);
-		return usage_error(
-			verb, "users may have groups of one name, whose series would collide; run it once a user");
-	}
-	static const struct region *regions[4096];
-	struct metrics_of m = {.regions = regions};
-	for (size_t i = 0; i < g.n && m.n < sizeof regions / sizeof regions[0]; i++)
-		regions[m.n++] = &g.at[i].region;
 	groups_freshen(&g);
 	if (o.is_json) {
 		fputs("{\"metrics\":[", stdout);
-		print_rendered(metrics_json, &m);
+		print_rendered(metrics_json, &g);
 		puts("]}");
 	} else {
-		print_rendered(metrics_text, &m);
+		print_rendered(metrics_text, &g);
 	}
 	groups_close(&g);
 	return EXIT_DONE;
@@ -360,13 +356,13 @@ static int run_metrics(const struct verb *verb, int argc, char **argv)
 
 const struct verb verb_metrics = {
 	.name = "metrics",
-	.arguments = "[-g GROUP] [-p PID] [--json]",
+	.arguments = "[-g GROUP] [-p PID] [--all-users] [--json]",
 	.summary = "Prometheus text of all groups",
-	.help = "Prints the metrics of your groups in Prometheus' text format, from the shared state itself.\n\n"
-		"Options:\n  -g, --group GROUP   this group only (default: all of yours)\n"
-		"  -p, --pid PID       as that process sees it\n"
-		"  -j, --json          {\"metrics\":[{\"name\",\"type\",\"labels\",\"value\"}]}\n\n"
-		"Example:\n  resil metrics > /var/lib/node_exporter/resil.prom\n\n"
+	.help = "Prints the metrics of your groups in Prometheus' text format, from the shared state itself;\n"
+		"with --all-users each series has a label user.\n\n"
+		"Options:\n" OPTIONS_HELP
+		"                      of metrics: {\"metrics\":[{\"name\",\"type\",\"labels\",\"value\"}]}\n\n"
+		"Example:\n  resil metrics | grep resil_circuit_state\n\n"
 		"Exit codes: 0 done, 2 wrong usage, 3 no such group, 4 not permitted.\n",
 	.run = run_metrics,
 };

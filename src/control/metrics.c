@@ -34,6 +34,7 @@ struct series {
 	struct text *t;
 	const char *metric;
 	const struct region *r;
+	const char *user; /* null: no such label */
 	uint32_t index;
 	const struct circuit_view *v;
 };
@@ -55,10 +56,20 @@ static void label_value(struct text *t, const char *s, size_t cap)
 	text_char(t, '"');
 }
 
+static void group_labels(struct text *t, const struct region *r, const char *user)
+{
+	text_str(t, "{group=");
+	label_value(t, r->header->group, sizeof r->header->group);
+	if (!user)
+		return;
+	text_str(t, ",user=");
+	label_value(t, user, strlen(user));
+}
+
 static void series_head(const struct series *s, const char *suffix)
 {
-	text_fmt(s->t, "%s%s{group=", s->metric, suffix);
-	label_value(s->t, s->r->header->group, sizeof s->r->header->group);
+	text_fmt(s->t, "%s%s", s->metric, suffix);
+	group_labels(s->t, s->r, s->user);
 	text_str(s->t, ",destination=");
 	label_value(s->t, s->v->name, sizeof s->v->name);
 }
@@ -197,6 +208,12 @@ static void family_head(struct text *t, const char *name, const char *type, cons
 
 void render_metrics(struct text *t, const struct region *const *regions, unsigned count, int64_t now_ns)
 {
+	render_metrics_of_users(t, regions, NULL, count, now_ns);
+}
+
+void render_metrics_of_users(
+	struct text *t, const struct region *const *regions, const char *const *users, unsigned count, int64_t now_ns)
+{
 	struct circuit_view v;
 
 	for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
@@ -205,16 +222,20 @@ void render_metrics(struct text *t, const struct region *const *regions, unsigne
 			const struct region *r = regions[g];
 			for (int i = registry_next(r, 0); i >= 0; i = registry_next(r, (uint32_t)i + 1)) {
 				circuit_view(r, (uint32_t)i, now_ns, &v);
-				struct series s = {
-					.t = t, .metric = families[f].name, .r = r, .index = (uint32_t)i, .v = &v};
+				struct series s = {.t = t,
+					.metric = families[f].name,
+					.r = r,
+					.user = users ? users[g] : NULL,
+					.index = (uint32_t)i,
+					.v = &v};
 				families[f].put(&s);
 			}
 		}
 	}
 	family_head(t, "resil_config_generation", "gauge", "Reloads of the configuration that the group was told of.");
 	for (unsigned g = 0; g < count; g++) {
-		text_str(t, "resil_config_generation{group=");
-		label_value(t, regions[g]->header->group, sizeof regions[g]->header->group);
+		text_str(t, "resil_config_generation");
+		group_labels(t, regions[g], users ? users[g] : NULL);
 		text_fmt(t, "} %u\n", atomic_load_explicit(&regions[g]->header->reload_seq, memory_order_relaxed));
 	}
 	family_head(t, "resil_build_info", "gauge", "Always 1; the version is in the label.");

@@ -49,5 +49,8 @@ void render_policy_value(struct text *value, struct text *origin, const struct c
 	enum config_key key, const struct addr *addr);
 /* Prometheus text. With several regions each family is complete over all of them, as the format asks. */
 void render_metrics(struct text *t, const struct region *const *regions, unsigned count, int64_t now_ns);
+/* The same with a label `user` for each region: users may have groups of one name. users: null: without. */
+void render_metrics_of_users(
+	struct text *t, const struct region *const *regions, const char *const *users, unsigned count, int64_t now_ns);
 
 #endif
