@@ -7,10 +7,6 @@
 #include "core/bypass.h"
 #include "core/registry.h"
 
-/* The rate of the default `sliding_window` is for display only; below this it would mislead (CONTRACT 3,
- * minimum_calls). */
-#define RATE_MINIMUM_CALLS 20
-
 static void json_key(struct text *t, const char *key)
 {
 	text_fmt(t, "\"%s\":", key);
@@ -25,7 +21,7 @@ static void json_u64(struct text *t, const char *key, uint64_t v, const char *en
 
 uint32_t render_rate_hundredths(const struct circuit_view *v)
 {
-	return v->recent_calls ? (uint32_t)((uint64_t)v->recent_failures * 10000 / v->recent_calls) : 0;
+	return v->recent.calls ? (uint32_t)((uint64_t)v->recent.failed * 10000 / v->recent.calls) : 0;
 }
 
 uint64_t render_total_calls(const struct circuit_view *v)
@@ -35,18 +31,23 @@ uint64_t render_total_calls(const struct circuit_view *v)
 
 bool render_has_rate(const struct circuit_view *v)
 {
-	return v->recent_calls >= RATE_MINIMUM_CALLS;
+	return v->recent.calls >= v->minimum_calls;
 }
 
-static void json_rate(struct text *t, const struct circuit_view *v)
+static void json_hundredths(struct text *t, bool is_known, uint32_t hundredths)
 {
-	if (!render_has_rate(v)) {
+	if (!is_known) {
 		text_str(t, "null");
 		return;
 	}
 	text_char(t, '"');
-	text_hundredths(t, render_rate_hundredths(v));
+	text_hundredths(t, hundredths);
 	text_str(t, "%\"");
+}
+
+static void json_rate(struct text *t, const struct circuit_view *v)
+{
+	json_hundredths(t, render_has_rate(v), render_rate_hundredths(v));
 }
 
 bool render_is_healthy(const struct circuit_view *v)
@@ -145,10 +146,19 @@ void render_view(struct text *t, const struct circuit_view *v)
 	text_json_n(t, v->policy, strnlen(v->policy, sizeof v->policy));
 	text_fmt(t, ",\"state\":\"%s\",\"mode\":\"%s\",", breaker_state_name(v->state),
 		breaker_mode_name(circuit_shown_mode(v)));
+	json_key(t, "mode_ends_ms");
+	if (v->mode_ends_ms)
+		text_u64(t, v->mode_ends_ms);
+	else
+		text_str(t, "null");
+	text_char(t, ',');
 	json_u64(t, "retry_after_ms", v->retry_after_ms, ",");
 	json_u64(t, "consecutive_failures", v->consecutive_failures, ",\"failure_rate\":");
 	json_rate(t, v);
-	text_str(t, ",\"slow_call_rate\":null,");
+	text_str(t, ",\"slow_call_rate\":");
+	json_hundredths(t, render_has_rate(v) && v->has_slow,
+		v->recent.calls ? (uint32_t)((uint64_t)v->recent.slow * 10000 / v->recent.calls) : 0);
+	text_char(t, ',');
 	json_counts(t, v);
 	json_u64(t, "opened_total", v->opened_total, ",\"last_transition\":");
 	if (v->has_last) {

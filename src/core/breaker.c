@@ -276,6 +276,20 @@ struct breaker_settlement breaker_settle(uint64_t word, const struct breaker_rul
 	return s;
 }
 
+struct breaker_settlement breaker_trip(
+	uint64_t word, const struct breaker_rules *rules, uint16_t generation, int64_t now_ms, uint64_t random)
+{
+	struct breaker_settlement s = {.next = word, .is_stale = generation != breaker_generation(word)};
+	struct parts p = unpack(word);
+
+	if (s.is_stale || p.state != BREAKER_CLOSED || p.mode == BREAKER_FORCED_CLOSED)
+		return s;
+	move_to(&p, BREAKER_OPEN, (tick_of(now_ms) + wait_ms(rules, p.level, random)) & TICK_MASK);
+	s.is_transition = true;
+	s.next = pack(&p);
+	return s;
+}
+
 uint64_t breaker_set_mode(uint64_t word, enum breaker_mode mode, int64_t now_ms)
 {
 	struct parts p = unpack(word);

@@ -2,7 +2,7 @@
  * (word, event, now) -> word. No clock, no memory, no atomics here: circuit.h applies them by compare-and-swap,
  * and tests enumerate them against a model written from the rules.
  *
- *             failures reach the threshold                until is past, a probe takes a lease
+ *             failures reach a threshold                  until is past, a probe takes a lease
  *    CLOSED ------------------------------> OPEN <----------------------------> HALF_OPEN
  *      ^                                     ^            a probe fails             |
  *      |                                     +--------------------------------------+
@@ -42,6 +42,12 @@ struct breaker_rules {
 	uint32_t jitter_percent;      /* 20: the wait is spread over 80 % to 120 %; 0..100 */
 	uint32_t probe_timeout_ms;
 	bool is_observed; /* policy breaker = observe: decides, never rejects */
+
+	/* The rate rules (window.h). */
+	uint32_t window; /* 0: off; calls, 1..WINDOW_CALLS_MAX; with WINDOW_IS_TIME: milliseconds */
+	uint32_t failure_rate_percent, slow_rate_percent; /* open at or above, 1..100 */
+	uint32_t minimum_calls;				  /* before a rate counts, 1.. */
+	int64_t slow_call_ns;				  /* a call that takes so long is slow; 0: off */
 };
 
 enum breaker_decision {
@@ -76,6 +82,10 @@ struct breaker_admission breaker_admit(uint64_t word, const struct breaker_rules
 /* generation: the one the call was admitted under; is_probe: it holds a lease. random: any 64 bits, for the jitter. */
 struct breaker_settlement breaker_settle(uint64_t word, const struct breaker_rules *rules, uint16_t generation,
 	bool is_probe, enum breaker_outcome outcome, int64_t now_ms, uint64_t random);
+/* A closed word of that generation opens, for what its window holds: same wait, same transition as by its streak. Any
+ * other word stays. */
+struct breaker_settlement breaker_trip(
+	uint64_t word, const struct breaker_rules *rules, uint16_t generation, int64_t now_ms, uint64_t random);
 /* Sets a mode by hand (B15). Forced modes show as their state, always begin a new generation, and go before
  * `is_observed`. AUTO after FORCED_OPEN makes the next call a probe; after FORCED_CLOSED it starts closed. */
 uint64_t breaker_set_mode(uint64_t word, enum breaker_mode mode, int64_t now_ms);

@@ -12,11 +12,13 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/sys.h"
 #include "core/events.h"
 #include "core/lease.h"
 #include "core/member.h"
 #include "core/registry.h"
 #include "core/shared.h"
+#include "core/window.h"
 
 #define TRIES 1000 /* looks at a word that others keep changing */
 #define OPEN_AT_MOST_NS (12LL * 3600 * NS_PER_S + NS_PER_S)
@@ -57,40 +59,164 @@ static inline uint64_t load_word(const struct destination *d)
 	return atomic_load_explicit(&d->breaker, memory_order_acquire);
 }
 
-/* After a won transition, by its winner alone (B4): counters, the event, the display fields. Two winners in a row may
- * get here in the other order; the later event then stays the last one. */
-static __attribute__((noinline, cold)) void publish(struct region *r, uint32_t destination, uint64_t from, uint64_t to,
-	const char *reason, const struct breaker_rules *rules, int64_t now_ns, uint64_t value)
+/* Ends a run of rejections; its length. */
+static inline uint64_t end_run(struct destination *d)
+{
+	if (atomic_load_explicit(&d->has_run, memory_order_relaxed) == 0 ||
+		atomic_exchange_explicit(&d->has_run, 0, memory_order_relaxed) == 0)
+		return 0;
+	return region_rejected(d) - atomic_load_explicit(&d->run_from, memory_order_relaxed);
+}
+
+/* This thread's part of what all count who are rejected: threads of a process have different ones while there are
+ * enough, and processes begin at different ones. */
+static _Atomic uint32_t threads;
+static __thread uint32_t my_shard; /* + 1; 0: none yet */
+
+static __attribute__((noinline, cold)) uint32_t take_shard(void)
+{
+	uint32_t n = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + (uint32_t)sys_getpid();
+
+	return my_shard = n % REGION_SHARDS + 1;
+}
+
+static inline _Atomic uint64_t *rejected_of(struct destination *d)
+{
+	uint32_t shard = my_shard;
+
+	return &d->shard[(__builtin_expect(shard == 0, 0) ? take_shard() : shard) - 1].rejected;
+}
+
+#define TOLD_SEQ_SHIFT 18
+#define TOLD_SEQ_MASK ((1ull << 46) - 1)
+
+static uint64_t told_make(uint64_t word, uint64_t seq)
+{
+	return breaker_generation(word) | (uint64_t)breaker_state(word) << 16 | (seq & TOLD_SEQ_MASK) << TOLD_SEQ_SHIFT;
+}
+
+static uint16_t told_generation(uint64_t told)
+{
+	return (uint16_t)told;
+}
+
+static enum breaker_state told_state(uint64_t told)
+{
+	unsigned state = (unsigned)(told >> 16) & 3;
+
+	return state <= BREAKER_OPEN ? (enum breaker_state)state : BREAKER_CLOSED;
+}
+
+/* What a transition is told with. */
+struct story {
+	enum breaker_state from;
+	const char *reason;
+	const struct breaker_rules *rules; /* null: not known */
+	uint64_t run;			   /* rejections that end with it */
+};
+
+/* For display. Two winners in a row may get here in the other order; the later event then stays the last one. */
+static void note_last(struct destination *d, uint64_t seq, const struct event *e)
+{
+	uint64_t last = seq << 4 | (uint64_t)e->from << 2 | (uint64_t)e->to;
+	uint64_t seen = atomic_load_explicit(&d->last_from_to, memory_order_relaxed);
+
+	do
+		if (seen >> 4 > seq && (seen >> 4) - seq < REGION_EVENTS)
+			return;
+	while (!atomic_compare_exchange_weak_explicit(
+		&d->last_from_to, &seen, last, memory_order_release, memory_order_relaxed));
+	atomic_store_explicit(&d->last_wall_ns, e->wall_ns, memory_order_relaxed);
+	shared_put_text(d->last_reason, sizeof d->last_reason, e->reason);
+}
+
+/* The event of the transition to `to`, unless it is told already (circuit.h). Who tells it counts it. */
+static __attribute__((noinline, cold)) void tell(
+	struct region *r, uint32_t destination, uint64_t to, const struct story *story, int64_t now_ns)
 {
 	struct destination *d = &r->destinations[destination];
-	enum breaker_state a = breaker_state(from), b = breaker_state(to);
+	enum breaker_state a = story->from, b = breaker_state(to);
+	uint64_t told = atomic_load_explicit(&d->told, memory_order_acquire);
 	struct event e;
 
+	if (told_generation(told) == breaker_generation(to))
+		return;
 	memset(&e, 0, sizeof e);
 	e.type = EVENT_TRANSITION;
 	e.from = (uint8_t)a;
 	e.to = (uint8_t)b;
-	e.retry_after_ms =
-		b == BREAKER_OPEN && rules ? (int64_t)breaker_retry_after_ms(to, rules, now_ns / NS_PER_MS) : -1;
-	e.value = (int64_t)value;
-	text_copy(e.reason, sizeof e.reason, reason);
+	e.generation = (uint8_t)breaker_generation(to);
+	e.retry_after_ms = b == BREAKER_OPEN && story->rules
+				   ? (int64_t)breaker_retry_after_ms(to, story->rules, now_ns / NS_PER_MS)
+				   : -1;
+	e.value = (int64_t)story->run;
+	text_copy(e.reason, sizeof e.reason, story->reason);
 	registry_name(r, destination, e.destination);
-
-	atomic_store_explicit(
-		&d->recent_from, atomic_load_explicit(&d->recent_next, memory_order_relaxed), memory_order_relaxed);
-	atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed); /* unused_for_long() counts from here */
+	/* A mode set by hand, or a reset, where the state is so already: a new generation and nothing to tell. */
+	uint64_t seq = a == b ? 0 : events_prepare(r, &e);
+	do
+		/* Told by another, or overtaken by those who told later ones. */
+		if ((int16_t)(breaker_generation(to) - told_generation(told)) <= 0)
+			return;
+	while (!atomic_compare_exchange_weak_explicit(
+		&d->told, &told, told_make(to, seq), memory_order_acq_rel, memory_order_acquire));
+	if (seq == 0)
+		return;
+	events_show(r, seq);
 	count(&d->transitions[a][b]);
 	if (b == BREAKER_OPEN)
 		count(&d->opened_total);
-	uint64_t last = events_add(r, &e) << 4 | (uint64_t)a << 2 | (uint64_t)b;
-	uint64_t seen = atomic_load_explicit(&d->last_from_to, memory_order_relaxed);
-	do
-		if (seen >> 4 > last >> 4 && (seen >> 4) - (last >> 4) < REGION_EVENTS)
-			return;
-	while (!atomic_compare_exchange_weak_explicit(
-		&d->last_from_to, &seen, last, memory_order_release, memory_order_relaxed));
-	atomic_store_explicit(&d->last_wall_ns, e.wall_ns, memory_order_relaxed);
-	shared_put_text(d->last_reason, sizeof d->last_reason, reason);
+	note_last(d, seq, &e);
+	events_hear(&e);
+}
+
+/* Before the next transition: the one that led to `word` is told and shown, or its winner was killed, or has not come
+ * to it yet; how it came to be is then told by what can be seen. */
+static inline bool is_told(const struct region *r, const struct destination *d, uint64_t word)
+{
+	uint64_t told = atomic_load_explicit(&d->told, memory_order_acquire), seq = told >> TOLD_SEQ_SHIFT;
+
+	return told_generation(told) == breaker_generation(word) &&
+	       (seq == 0 || atomic_load_explicit(&r->events[seq % REGION_EVENTS].seq, memory_order_relaxed) != 0);
+}
+
+static __attribute__((noinline, cold)) void tell_for_another(
+	struct region *r, uint32_t destination, uint64_t word, int64_t now_ns)
+{
+	struct destination *d = &r->destinations[destination];
+	uint64_t told = atomic_load_explicit(&d->told, memory_order_acquire);
+	struct story story = {.from = told_state(told)};
+
+	if (told_generation(told) == breaker_generation(word)) {
+		events_show(r, told >> TOLD_SEQ_SHIFT);
+		return;
+	}
+	enum breaker_state to = breaker_state(word);
+	story.reason = breaker_mode(word) == BREAKER_FORCED_OPEN || breaker_mode(word) == BREAKER_FORCED_CLOSED
+			       ? "set by hand"
+		       : to == BREAKER_HALF_OPEN			    ? "recovery time over"
+		       : to == BREAKER_OPEN && story.from == BREAKER_CLOSED ? "failures reached a threshold"
+		       : to == BREAKER_OPEN				    ? "probe failed"
+		       : story.from == BREAKER_HALF_OPEN		    ? "probes succeeded"
+									    : "reset";
+	tell(r, destination, word, &story, now_ns);
+}
+
+/* Makes the transition from one word to the next, and tells it: false where another was faster. */
+static bool move(struct region *r, uint32_t destination, uint64_t from, uint64_t to, const char *reason,
+	const struct breaker_rules *rules, int64_t now_ns, bool ends_run)
+{
+	struct destination *d = &r->destinations[destination];
+
+	if (!is_told(r, d, from))
+		tell_for_another(r, destination, from, now_ns);
+	if (!swap_word(d, from, to))
+		return false;
+	struct story story = {breaker_state(from), reason, rules, ends_run ? end_run(d) : 0};
+	/* unused_for_long() counts from here */
+	atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed);
+	tell(r, destination, to, &story, now_ns);
+	return true;
 }
 
 static __attribute__((noinline, cold)) void publish_rejected(
@@ -119,18 +245,13 @@ static inline enum breaker_decision reject(
 {
 	struct destination *d = &r->destinations[destination];
 
-	count(&d->rejected);
-	if (atomic_fetch_add_explicit(&d->rejected_run, 1, memory_order_relaxed) == 0)
+	count(rejected_of(d));
+	if (__builtin_expect(atomic_load_explicit(&d->has_run, memory_order_relaxed) == 0, 0) &&
+		atomic_exchange_explicit(&d->has_run, 1, memory_order_relaxed) == 0) {
+		atomic_store_explicit(&d->run_from, region_rejected(d) - 1, memory_order_relaxed);
 		publish_rejected(r, destination, word, rules, now_ns);
+	}
 	return BREAKER_REJECT;
-}
-
-/* Ends a run of rejections; its length. */
-static inline uint64_t end_run(struct destination *d)
-{
-	if (atomic_load_explicit(&d->rejected_run, memory_order_relaxed) == 0)
-		return 0;
-	return atomic_exchange_explicit(&d->rejected_run, 0, memory_order_relaxed);
 }
 
 static inline void keep(_Atomic uint32_t *field, uint32_t value)
@@ -147,9 +268,13 @@ static __attribute__((noinline)) enum breaker_decision admit(struct region *r, u
 
 	keep(&d->rule_recovery_max_ms, cap);
 	keep(&d->rule_half_open_max, rules->half_open_max_calls | (rules->is_observed ? REGION_RULE_OBSERVED : 0));
+	keep(&d->rule_window, rules->window);
+	keep(&d->rule_minimum_calls, rules->minimum_calls);
+	keep(&d->rule_slow_ms, (uint32_t)(rules->slow_call_ns / NS_PER_MS));
 	atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed);
 	token->destination = destination;
 	token->generation = breaker_generation(word);
+	token->life = atomic_load_explicit(&d->life, memory_order_relaxed);
 	token->is_admitted = true;
 	token->begun_ns = now_ns;
 	member_count_call(r, destination, 1);
@@ -170,9 +295,10 @@ static __attribute__((noinline, cold)) void end_mode(
 {
 	uint64_t next = breaker_set_mode(word, BREAKER_AUTO, now_ns / NS_PER_MS);
 
-	/* Forced modes show as their state, so leaving one moves nothing, but for a damaged word. */
-	if (swap_word(&r->destinations[destination], word, next) && breaker_state(word) != breaker_state(next))
-		publish(r, destination, word, next, "the time of the forced mode is over", rules, now_ns, 0);
+	if (breaker_generation(word) != breaker_generation(next))
+		move(r, destination, word, next, "the time of the forced mode is over", rules, now_ns, false);
+	else
+		swap_word(&r->destinations[destination], word, next);
 }
 
 /* The tick of the word comes round after 37 hours. An open circuit that nobody has asked for longer than any wait lasts
@@ -190,7 +316,7 @@ static __attribute__((noinline, cold)) uint64_t unused_for_long(struct destinati
 	return word;
 }
 
-static void probe_expired(struct region *r, uint32_t destination, uint16_t generation_low, void *ctx);
+static void probe_expired(struct region *r, uint32_t destination, uint16_t generation_low, bool is_unused, void *ctx);
 
 struct expiry {
 	const struct breaker_rules *rules;
@@ -273,10 +399,8 @@ static __attribute__((noinline)) enum breaker_decision admit_slowly(struct regio
 			end_run(d);
 			return admit(r, destination, word, rules, now_ns, token);
 		}
-		if (swap_word(d, word, a.next)) {
-			publish(r, destination, word, a.next, "recovery time over", rules, now_ns, end_run(d));
+		if (move(r, destination, word, a.next, "recovery time over", rules, now_ns, true))
 			return admit(r, destination, a.next, rules, now_ns, token);
-		}
 	}
 	/* Somebody changes it faster than we can look: damage. A probe needs a slot and we have none that counts, so
 	 * reject. */
@@ -329,6 +453,56 @@ bool circuit_is_open(const struct region *r, uint32_t destination, const struct 
 						    now_ns / NS_PER_MS) == BREAKER_PLAIN_REJECT;
 }
 
+static bool is_known(const struct destination *d, uint32_t hash)
+{
+	for (int i = 0; i < REGION_ADDRESSES; i++)
+		if (atomic_load_explicit(&d->known[i], memory_order_relaxed) == hash)
+			return true;
+	return false;
+}
+
+static void remember(struct destination *d, uint32_t hash, int64_t now_ns)
+{
+	for (int i = 0; i < REGION_ADDRESSES; i++) {
+		uint32_t seen = 0;
+		if (atomic_compare_exchange_strong_explicit(
+			    &d->known[i], &seen, hash, memory_order_relaxed, memory_order_relaxed))
+			return;
+	}
+	/* Full: any may go. */
+	atomic_store_explicit(&d->known[hash_mix((uint64_t)now_ns) % REGION_ADDRESSES], hash, memory_order_relaxed);
+}
+
+void circuit_know(struct region *r, uint32_t destination, const uint32_t *hashes, unsigned n, int64_t now_ns)
+{
+	if (destination >= r->capacity || r->is_read_only || n == 0)
+		return;
+	struct destination *d = &r->destinations[destination];
+	uint64_t word = load_word(d);
+	unsigned shared = 0, known = 0;
+
+	if (n > REGION_ADDRESSES)
+		n = REGION_ADDRESSES;
+	for (unsigned i = 0; i < n; i++)
+		shared += is_known(d, hashes[i]);
+	for (int i = 0; i < REGION_ADDRESSES; i++)
+		known += atomic_load_explicit(&d->known[i], memory_order_relaxed) != 0;
+	if (breaker_state(word) == BREAKER_CLOSED && (shared < n || known > n)) {
+		for (int i = 0; i < REGION_ADDRESSES; i++)
+			atomic_store_explicit(&d->known[i], (unsigned)i < n ? hashes[i] : 0, memory_order_relaxed);
+		return;
+	}
+	if (shared == n)
+		return;
+	for (unsigned i = 0; i < n; i++)
+		if (!is_known(d, hashes[i]))
+			remember(d, hashes[i], now_ns);
+	if (shared == 0 && known > 0 && breaker_state(word) == BREAKER_OPEN &&
+		breaker_mode(word) != BREAKER_FORCED_OPEN)
+		/* Moved meanwhile: then it is another opening. */
+		swap_word(d, word, breaker_expire(word, now_ns / NS_PER_MS));
+}
+
 static void explain(char reason[48], uint64_t from, uint64_t to, enum failure_kind kind)
 {
 	struct text t = {.at = reason, .cap = 48};
@@ -369,14 +543,15 @@ static __attribute__((noinline)) enum applied apply_slowly(struct region *r, uin
 			return APPLIED_STALE;
 		if (s.next == word)
 			return APPLIED;
-		if (!swap_word(d, word, s.next))
+		if (!s.is_transition) {
+			if (swap_word(d, word, s.next))
+				return APPLIED;
 			continue;
-		if (!s.is_transition)
-			return APPLIED;
+		}
 		char reason[48];
 		explain(reason, word, s.next, kind);
-		publish(r, destination, word, s.next, reason, rules, now_ns, 0);
-		return APPLIED_MOVED;
+		if (move(r, destination, word, s.next, reason, rules, now_ns, false))
+			return APPLIED_MOVED;
 	}
 	return APPLIED;
 }
@@ -389,12 +564,48 @@ static inline enum applied apply(struct region *r, uint32_t destination, const s
 	return apply_slowly(r, destination, rules, generation, is_probe, outcome, kind, now_ns);
 }
 
-static void note_recent(struct destination *d, enum breaker_outcome outcome)
+static void explain_rate(char reason[48], const struct window_sum *sum, bool is_slow)
 {
-	uint32_t at = atomic_fetch_add_explicit(&d->recent_next, 1, memory_order_relaxed);
+	struct text t = {.at = reason, .cap = 48};
+	uint32_t n = is_slow ? sum->slow : sum->failed;
 
-	atomic_store_explicit(
-		&d->recent[at % sizeof d->recent], outcome == BREAKER_SUCCESS ? 1 : 2, memory_order_relaxed);
+	text_hundredths(&t, (uint32_t)((uint64_t)n * 10000 / sum->calls));
+	text_fmt(&t, "%% %s (%u of %u calls)", is_slow ? "slow" : "failed", n, sum->calls);
+}
+
+/* The rate rules: what the window holds with this call in it. */
+static __attribute__((noinline)) void judge_window(
+	struct region *r, uint32_t destination, const struct breaker_rules *rules, uint16_t generation, int64_t now_ns)
+{
+	struct destination *d = &r->destinations[destination];
+	struct window_sum sum = window_sum(&d->window, rules->window, generation, now_ns / NS_PER_MS);
+	enum window_verdict verdict = window_judge(&sum, rules);
+	char reason[48];
+
+	if (verdict == WINDOW_QUIET)
+		return;
+	explain_rate(reason, &sum, verdict == WINDOW_SLOW);
+	for (int i = 0; i < TRIES; i++) {
+		uint64_t word = load_word(d);
+		struct breaker_settlement s =
+			breaker_trip(word, rules, generation, now_ns / NS_PER_MS, random_for(d, word, now_ns));
+		if (!s.is_transition || move(r, destination, word, s.next, reason, rules, now_ns, false))
+			return;
+	}
+}
+
+/* What the verdict adds to the rates. One that moved the circuit belongs to the window that has ended with it (B9); it
+ * is recorded all the same (window.h). */
+static inline void note_rate(struct region *r, const struct circuit_token *token, const struct breaker_rules *rules,
+	bool has_failed, bool has_moved, int64_t now_ns, int64_t latency_ns)
+{
+	int64_t lasted = latency_ns >= 0 ? latency_ns : now_ns - token->begun_ns;
+	bool is_slow = rules->slow_call_ns && lasted >= rules->slow_call_ns;
+
+	window_record(&r->destinations[token->destination].window, rules->window, token->generation, has_failed,
+		is_slow, now_ns / NS_PER_MS);
+	if (__builtin_expect(rules->window != 0, 0) && !has_moved)
+		judge_window(r, token->destination, rules, token->generation, now_ns);
 }
 
 static void note_failure(struct destination *d, enum failure_kind kind)
@@ -404,14 +615,18 @@ static void note_failure(struct destination *d, enum failure_kind kind)
 		count(&d->kinds[kind]);
 }
 
-/* A probe without a verdict in time (B7): it has failed, now. Its own verdict, when it comes, is stale and counted as
- * no more than that. */
-static void probe_expired(struct region *r, uint32_t destination, uint16_t generation_low, void *ctx)
+/* A probe without a verdict in time (B7): it has failed, now; where nothing was sent it tells nothing. Its own verdict,
+ * when it comes, is stale and counted as no more than that. */
+static void probe_expired(struct region *r, uint32_t destination, uint16_t generation_low, bool is_unused, void *ctx)
 {
 	const struct expiry *expiry = ctx;
 	struct destination *d = &r->destinations[destination];
 	uint16_t generation = breaker_generation(load_word(d));
 
+	if (is_unused) {
+		count(&d->neutral);
+		return;
+	}
 	note_failure(d, FAILURE_PROBE_TIMEOUT);
 	if ((generation & GENERATION_LOW) == generation_low)
 		apply(r, destination, expiry->rules, generation, true, BREAKER_FAILURE, FAILURE_PROBE_TIMEOUT,
@@ -433,6 +648,8 @@ void circuit_settle(struct region *r, struct circuit_token *token, const struct 
 	enum breaker_outcome news = outcome == BREAKER_FAILURE && !counts ? BREAKER_NEUTRAL : outcome;
 
 	member_count_call(r, destination, -1);
+	if (token->life != atomic_load_explicit(&d->life, memory_order_acquire))
+		return; /* its destination has gone, and this one is another's (B17) */
 	/* Renewed, not only looked at: nobody may take it for expired between here and the verdict. */
 	if (is_leased && !lease_renew(r, destination, token->lease, &token->lease_word, now_ns)) {
 		count(&d->stale); /* expired: judged already, and one call has one verdict (A1) */
@@ -452,8 +669,8 @@ void circuit_settle(struct region *r, struct circuit_token *token, const struct 
 	enum applied applied = apply(r, destination, rules, token->generation, is_probe, news, kind, now_ns);
 	if (applied == APPLIED_STALE)
 		count(&d->stale);
-	else if (applied == APPLIED && news != BREAKER_NEUTRAL) /* one that moved it has ended its window (B9) */
-		note_recent(d, news);
+	else if (news != BREAKER_NEUTRAL)
+		note_rate(r, token, rules, news == BREAKER_FAILURE, applied == APPLIED_MOVED, now_ns, latency_ns);
 	if (is_probe) {
 		count(&d->probe_results[news == BREAKER_SUCCESS	  ? PROBE_SUCCESS
 					: news == BREAKER_FAILURE ? PROBE_FAILURE
@@ -462,10 +679,10 @@ void circuit_settle(struct region *r, struct circuit_token *token, const struct 
 	}
 }
 
-void circuit_set_pending(struct region *r, const struct circuit_token *token, bool is_pending)
+void circuit_note(struct region *r, const struct circuit_token *token, enum lease_use use)
 {
 	if (token->is_admitted && token->lease >= 0 && !r->is_read_only)
-		lease_set_pending(r, token->destination, token->lease, token->lease_word, is_pending);
+		lease_note(r, token->destination, token->lease, token->lease_word, use);
 }
 
 void circuit_force(struct region *r, uint32_t destination, enum breaker_mode mode, uint64_t for_ms, int64_t now_ns)
@@ -483,11 +700,12 @@ void circuit_force(struct region *r, uint32_t destination, enum breaker_mode mod
 			&d->mode_until_ms, for_ms ? (uint64_t)(now_ns / NS_PER_MS) + for_ms : 0, memory_order_release);
 	for (int i = 0; i < TRIES; i++) {
 		uint64_t word = load_word(d), next = breaker_set_mode(word, mode, now_ns / NS_PER_MS);
-		if (next != word && !swap_word(d, word, next))
-			continue;
-		if (breaker_state(word) != breaker_state(next))
-			publish(r, destination, word, next, reasons[mode], NULL, now_ns, 0);
-		return;
+		if (next == word)
+			return;
+		if (breaker_generation(word) == breaker_generation(next)
+				? swap_word(d, word, next)
+				: move(r, destination, word, next, reasons[mode], NULL, now_ns, false))
+			return;
 	}
 }
 
@@ -497,11 +715,9 @@ void circuit_reset(struct region *r, uint32_t destination, int64_t now_ns)
 		return;
 	struct destination *d = &r->destinations[destination];
 	for (int i = 0; i < TRIES; i++) {
-		uint64_t word = load_word(d), next = breaker_reset(word, now_ns / NS_PER_MS);
-		if (!swap_word(d, word, next))
-			continue;
-		if (breaker_state(word) != breaker_state(next))
-			publish(r, destination, word, next, "reset by hand", NULL, now_ns, 0);
-		return;
+		uint64_t word = load_word(d);
+		if (move(r, destination, word, breaker_reset(word, now_ns / NS_PER_MS), "reset by hand", NULL, now_ns,
+			    false))
+			return;
 	}
 }

@@ -5,6 +5,7 @@
 
 #include "core/breaker.h"
 #include "core/failure.h"
+#include "core/lease.h"
 #include "core/region.h"
 
 /* The admission of one call: what settle needs to give the verdict to the circuit that admitted it (A13). */
@@ -16,6 +17,7 @@ struct circuit_token {
 	bool is_unleased; /* a probe of a process that has no member record, and so can hold no lease */
 	uint64_t lease_word;
 	int64_t begun_ns;
+	uint32_t life; /* of the destination when it admitted: after an eviction the verdict is nobody's */
 };
 
 /* Admits a call, or rejects it (counted, with an event for the first of a run): BREAKER_ADMIT and BREAKER_PROBE go on
@@ -34,8 +36,14 @@ bool circuit_is_open(const struct region *r, uint32_t destination, const struct 
  * kind is not in trip_on: counted, neutral to the breaker (A14). latency_ns < 0: not recorded. */
 void circuit_settle(struct region *r, struct circuit_token *token, const struct breaker_rules *rules,
 	enum breaker_outcome outcome, enum failure_kind kind, bool counts, int64_t now_ns, int64_t latency_ns);
-/* The call waits for a further address (A3), or has started one. Only of consequence to a probe. */
-void circuit_set_pending(struct region *r, const struct circuit_token *token, bool is_pending);
+/* How far the call is (lease.h). Only of consequence to a probe. */
+void circuit_note(struct region *r, const struct circuit_token *token, enum lease_use use);
+
+/* The addresses (as hashes, never 0) that a look-up of the destination's name has just given. While it is closed they
+ * are remembered; while it is open and none of them is among those remembered, the service has moved: its probe is due
+ * now (B21). Those seen while open are remembered beside the others, so that a name with many addresses of which each
+ * look-up tells another is asked once an address. */
+void circuit_know(struct region *r, uint32_t destination, const uint32_t *hashes, unsigned n, int64_t now_ns);
 
 /* Seed of the jitter: the same seed makes the same choices for the same destination and generation. Never set: from the
  * time. */
@@ -45,10 +53,12 @@ void circuit_set_seed(uint64_t seed);
 void circuit_force(struct region *r, uint32_t destination, enum breaker_mode mode, uint64_t for_ms, int64_t now_ns);
 void circuit_reset(struct region *r, uint32_t destination, int64_t now_ns);
 
-/* Events. Each transition leaves one, by whoever won the compare-and-swap; killed between the two it leaves none. A run
- * of rejections leaves one
- * (`rejected`, value 1) at its first; the admission that ends the run takes its length back to 0 and, where that
- * admission is the transition to half-open, puts it into that event's `value`. */
+/* Events. Each transition leaves exactly one, whoever is killed where: whoever won the compare-and-swap prepares the
+ * event, makes it known in `told` by compare-and-swap from the transition before, and shows it. Nobody makes the next
+ * transition before he has seen this one told: where its winner was killed (or is only slow) he tells it, and shows
+ * what was known and not shown; whoever comes second finds it told. The last one waits for the next to move or look by
+ * hand. A run of rejections leaves one (`rejected`, value 1) at its first; the admission that ends the run takes its
+ * length back to 0 and, where that admission is the transition to half-open, puts it into that event's `value`. */
 
 /* One consistent enough picture for status, JSON and metrics. */
 struct circuit_view {
@@ -63,7 +73,10 @@ struct circuit_view {
 	uint64_t success, failure, neutral, rejected, would_reject, stale;
 	uint32_t in_flight;
 	uint64_t kinds[FAILURE_KIND_COUNT];
-	uint32_t recent_calls, recent_failures; /* since the last transition, the last 100 at most */
+	struct window_sum recent; /* since the last transition: the window of the policy, else the last 100 calls */
+	uint32_t minimum_calls;	  /* before recent makes a rate */
+	bool has_slow;		  /* slow calls are told */
+	uint64_t mode_ends_ms;	  /* until a mode set --for a time is over; 0: it has no end */
 	uint64_t p50_us, p90_us, p99_us, max_us;
 	uint32_t probes_in_flight, probes_max;
 	uint64_t probe_results[5];

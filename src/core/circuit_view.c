@@ -26,6 +26,8 @@ static void view_state(const struct destination *d, int64_t now_ns, struct circu
 
 	if (breaker_mode(word) != BREAKER_AUTO && until != 0 && now_ms >= until)
 		word = breaker_set_mode(word, BREAKER_AUTO, now_ns / NS_PER_MS);
+	else if (breaker_mode(word) != BREAKER_AUTO && until != 0)
+		view->mode_ends_ms = until - now_ms;
 	view->state = breaker_state(word);
 	view->mode = breaker_mode(word);
 	view->level = breaker_level(word);
@@ -40,18 +42,15 @@ static void view_state(const struct destination *d, int64_t now_ns, struct circu
 		view->retry_after_ms = 0;
 }
 
-static void view_recent(const struct destination *d, struct circuit_view *view)
+static void view_recent(const struct destination *d, int64_t now_ns, struct circuit_view *view)
 {
-	uint32_t next = atomic_load_explicit(&d->recent_next, memory_order_relaxed);
-	uint32_t n = next - atomic_load_explicit(&d->recent_from, memory_order_relaxed);
+	uint64_t word = atomic_load_explicit(&d->breaker, memory_order_acquire);
+	uint32_t window = atomic_load_explicit(&d->rule_window, memory_order_relaxed);
 
-	if (n > REGION_RECENT)
-		n = REGION_RECENT;
-	for (uint32_t i = 1; i <= n; i++) {
-		uint8_t one = atomic_load_explicit(&d->recent[(next - i) % sizeof d->recent], memory_order_relaxed);
-		view->recent_calls += one == 1 || one == 2;
-		view->recent_failures += one == 2;
-	}
+	view->minimum_calls =
+		window_minimum(window, atomic_load_explicit(&d->rule_minimum_calls, memory_order_relaxed));
+	view->has_slow = atomic_load_explicit(&d->rule_slow_ms, memory_order_relaxed) != 0;
+	view->recent = window_sum(&d->window, window, breaker_generation(word), now_ns / NS_PER_MS);
 }
 
 /* From its event where that is still in the ring: all of one piece. Else from the fields beside the circuit. */
@@ -88,7 +87,7 @@ void circuit_view(const struct region *r, uint32_t destination, int64_t now_ns, 
 	view->success = get(&d->success);
 	view->failure = get(&d->failure);
 	view->neutral = get(&d->neutral);
-	view->rejected = get(&d->rejected);
+	view->rejected = region_rejected(d);
 	view->would_reject = get(&d->would_reject);
 	view->stale = get(&d->stale);
 	for (int i = 0; i < FAILURE_KIND_COUNT; i++)
@@ -99,7 +98,7 @@ void circuit_view(const struct region *r, uint32_t destination, int64_t now_ns, 
 		view->transitions[i / 3][i % 3] = get(&d->transitions[i / 3][i % 3]);
 	view->opened_total = get(&d->opened_total);
 	view->in_flight = member_calls_in_flight(r, destination);
-	view_recent(d, view);
+	view_recent(d, now_ns, view);
 	view->p50_us = latency_quantile_us(&d->latency, 5000);
 	view->p90_us = latency_quantile_us(&d->latency, 9000);
 	view->p99_us = latency_quantile_us(&d->latency, 9900);

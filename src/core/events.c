@@ -36,12 +36,13 @@ static void tidy(char *text, size_t n)
 	memset(text + len, 0, n - len);
 }
 
-uint64_t events_add(struct region *r, struct event *e)
+uint64_t events_prepare(struct region *r, struct event *e)
 {
 	if (!r->header || r->is_read_only)
 		return 0;
 	e->wall_ns = clock_wall_ns();
-	e->unused = 0;
+	if (e->type != EVENT_TRANSITION)
+		e->generation = 0;
 	int32_t me = region_me(r);
 	if (me >= 0) {
 		e->pid = (uint32_t)member_pid(r->my_id);
@@ -64,15 +65,48 @@ uint64_t events_add(struct region *r, struct event *e)
 	atomic_store_explicit(&slot->seq, 0, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release); /* partner: the reader's acquire fence before it reads seq again */
 	shared_put((char *)slot + BODY, (const char *)e + BODY, sizeof *e - BODY);
-	__atomic_store_n(&slot->check, check, __ATOMIC_RELAXED);
-	atomic_store_explicit(&slot->seq, seq, memory_order_release); /* partner: the reader's first load */
-
+	__atomic_store_n(&slot->check, check, __ATOMIC_RELEASE); /* partner: events_show()'s load */
 	atomic_store_explicit(&e->seq, seq, memory_order_relaxed);
 	e->check = check;
+	return seq;
+}
+
+void events_hear(const struct event *e)
+{
 	void (*fn)(const struct event *) = atomic_load_explicit(&listener, memory_order_acquire);
+
 	if (fn)
 		fn(e);
+}
+
+uint64_t events_add(struct region *r, struct event *e)
+{
+	uint64_t seq = events_prepare(r, e);
+
+	if (seq == 0)
+		return 0;
+	/* Its own, whatever has become of the slot: a writer a lap ahead makes the check fail. */
+	atomic_store_explicit(
+		&r->events[seq % REGION_EVENTS].seq, seq, memory_order_release); /* partner: the reader's first load */
+	events_hear(e);
 	return seq;
+}
+
+void events_show(struct region *r, uint64_t seq)
+{
+	struct event e;
+
+	if (!r->header || r->is_read_only || seq == 0)
+		return;
+	struct event *slot = &r->events[seq % REGION_EVENTS];
+	if (atomic_load_explicit(&slot->seq, memory_order_relaxed) != 0)
+		return;
+	e.check = __atomic_load_n(&slot->check, __ATOMIC_ACQUIRE);
+	shared_get((char *)&e + BODY, (const char *)slot + BODY, sizeof e - BODY);
+	uint64_t unseen = 0;
+	if (e.check == check_of(&e, seq))
+		atomic_compare_exchange_strong_explicit(
+			&slot->seq, &unseen, seq, memory_order_release, memory_order_relaxed);
 }
 
 bool events_read(const struct region *r, uint64_t seq, struct event *e)
@@ -118,8 +152,11 @@ uint64_t events_run_length(const struct region *r, const struct event *e)
 			return 1;
 	}
 	int index = registry_find(r, e->destination);
-	uint64_t run = index < 0 ? 0 : atomic_load_explicit(&r->destinations[index].rejected_run, memory_order_relaxed);
-	return run > 1 ? run : 1;
+	if (index < 0)
+		return 1;
+	const struct destination *d = &r->destinations[index];
+	uint64_t run = region_rejected(d) - atomic_load_explicit(&d->run_from, memory_order_relaxed);
+	return run > 1 && run < UINT64_MAX / 2 ? run : 1;
 }
 
 const char *event_type_name(enum event_type type)

@@ -32,6 +32,12 @@ enum event_type {
  * until it is written over a lap later, and two writers a lap apart in one slot leave a body that agrees with neither.
  */
 
+/* An event that must be left exactly once, though its writer may die at any line (circuit.c): written where no reader
+ * takes it yet, made known elsewhere by its seq, then shown; whoever finds it known and not shown shows it. Showing
+ * what another has written over meanwhile does nothing. hear: tells the listener, after it is shown. */
+uint64_t events_prepare(struct region *r, struct event *e);
+void events_show(struct region *r, uint64_t seq);
+void events_hear(const struct event *e);
 /* Writes one; seq, check, wall_ns, pid and exe are filled in here (exe and pid from r->me when there is one). Returns
  * its seq. */
 uint64_t events_add(struct region *r, struct event *e);

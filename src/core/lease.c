@@ -18,7 +18,8 @@
 #define MEMBER_SHIFT 54
 
 #define TICK_MS 64
-#define PENDING_TICKS 127u
+#define PENDING_TICKS 126u
+#define UNUSED 127u
 #define PENDING_LIMIT 16u /* a second and a bit */
 /* Another processor may have read a slightly later clock: ages this close to a whole turn are 0. */
 #define SINCE_SLACK 1024u
@@ -116,13 +117,16 @@ bool lease_renew(struct region *r, uint32_t destination, int slot, uint64_t *wor
 	return false;
 }
 
-void lease_set_pending(struct region *r, uint32_t destination, int slot, uint64_t word, bool is_pending)
+void lease_note(struct region *r, uint32_t destination, int slot, uint64_t word, enum lease_use use)
 {
 	_Atomic uint64_t *at = slot_at(r, destination, slot);
 
 	if (!at)
 		return;
-	uint64_t stamp = is_pending ? (uint64_t)(tick_of(clock_now_ns()) % PENDING_TICKS + 1) << PENDING_SHIFT : 0;
+	uint64_t value = use == LEASE_PENDING  ? tick_of(clock_now_ns()) % PENDING_TICKS + 1
+			 : use == LEASE_UNUSED ? UNUSED
+					       : 0;
+	uint64_t stamp = value << PENDING_SHIFT;
 	uint64_t seen = atomic_load_explicit(at, memory_order_relaxed);
 	while (is_same(seen, word))
 		if (atomic_compare_exchange_weak_explicit(
@@ -150,7 +154,7 @@ static bool is_expired(uint64_t lease, uint32_t probe_timeout_ms, uint32_t now)
 	if (age < SINCE_MASK - SINCE_SLACK && age > 1 && (uint64_t)(age - 1) * TICK_MS >= probe_timeout_ms)
 		return true;
 	uint32_t stamp = (uint32_t)((lease & PENDING_MASK) >> PENDING_SHIFT);
-	if (stamp == 0)
+	if (stamp == 0 || stamp == UNUSED)
 		return false;
 	/* Told modulo eight seconds: looked at in the wrong half second of them it waits for the next look. */
 	uint32_t pending = (now % PENDING_TICKS + PENDING_TICKS - (stamp - 1)) % PENDING_TICKS;
@@ -158,7 +162,8 @@ static bool is_expired(uint64_t lease, uint32_t probe_timeout_ms, uint32_t now)
 }
 
 int lease_collect(struct region *r, uint32_t destination, uint32_t probe_timeout_ms, int64_t now_ns,
-	void (*expired)(struct region *r, uint32_t destination, uint16_t generation_low, void *ctx), void *ctx)
+	void (*expired)(struct region *r, uint32_t destination, uint16_t generation_low, bool is_unused, void *ctx),
+	void *ctx)
 {
 	if (destination >= r->capacity)
 		return 0;
@@ -188,9 +193,12 @@ int lease_collect(struct region *r, uint32_t destination, uint32_t probe_timeout
 			uint64_t ours = owned_by(r, me, lease, now_ns);
 			if (!take_over(d, i, lease, ours))
 				continue;
-			atomic_fetch_add_explicit(&d->probe_results[PROBE_EXPIRED], 1, memory_order_relaxed);
+			bool is_unused = (lease & PENDING_MASK) >> PENDING_SHIFT == UNUSED;
+			atomic_fetch_add_explicit(
+				&d->probe_results[is_unused ? PROBE_NEUTRAL : PROBE_EXPIRED], 1, memory_order_relaxed);
 			if (expired)
-				expired(r, destination, (uint16_t)((lease >> GENERATION_SHIFT) & GENERATION_MASK), ctx);
+				expired(r, destination, (uint16_t)((lease >> GENERATION_SHIFT) & GENERATION_MASK),
+					is_unused, ctx);
 			take_over(d, i, ours, 0);
 		} else {
 			continue;

@@ -8,11 +8,11 @@
  * carries that claim and its process lives. Exact until a record is claimed 16384 times during one lease. since taken
  * at, in ticks of 64 ms modulo 18 hours (probe_timeout is 12 h at most). A lease is never found expired in the tick it
  *                 was taken in, so two leases of one process in one slot differ: a late release frees no slot but its
- * own (B3). generation     the one it probes for; a verdict by expiry is for that one only. pending        0: no; else
- * 1 + tick modulo 127 at which the first address of the call failed while others may follow (A3); without a further
- * attempt within a second whoever looks declares the failure. Writers: the holder (take from 0, pending, release to 0)
- * and whoever collects (to 0), each by CAS of the exact word seen. A crash at any line leaves either 0 or a word whose
- * holder is dead.
+ * own (B3). generation     the one it probes for; a verdict by expiry is for that one only. pending        0: no; 127:
+ * its call has only connected, nothing was sent yet; else 1 + tick modulo 126 at which the first address of the call
+ * failed while others may follow (A3); without a further attempt within a second whoever looks declares the failure.
+ * Writers: the holder (take from 0, pending, release to 0) and whoever collects (to 0), each by CAS of the exact word
+ * seen. A crash at any line leaves either 0 or a word whose holder is dead.
  */
 #ifndef RESIL_CORE_LEASE_H
 #define RESIL_CORE_LEASE_H
@@ -29,13 +29,17 @@ int lease_take(
 bool lease_release(struct region *r, uint32_t destination, int slot, uint64_t word);
 /* Is it still ours? Then it is as if taken now, and *word says so: it cannot expire before it is released. */
 bool lease_renew(struct region *r, uint32_t destination, int slot, uint64_t *word, int64_t now_ns);
+/* How far the call is: under way; waiting for another address (A3); connected, with nothing sent yet (B7). */
+enum lease_use { LEASE_BUSY, LEASE_PENDING, LEASE_UNUSED };
 /* Reads the clock (vDSO). */
-void lease_set_pending(struct region *r, uint32_t destination, int slot, uint64_t word, bool is_pending);
+void lease_note(struct region *r, uint32_t destination, int slot, uint64_t word, enum lease_use use);
 /* Looks at every holder, at most once in 100 ms a destination: the dead are freed (owner_died), leases beyond
  * probe_timeout are freed and reported through expired() (failed, by the low 12 bits of the generation they were taken
- * in), those pending for over a second likewise. Returns the number freed. */
+ * in; is_unused: neutral, it had only connected), those pending for over a second likewise. Returns the number freed.
+ */
 int lease_collect(struct region *r, uint32_t destination, uint32_t probe_timeout_ms, int64_t now_ns,
-	void (*expired)(struct region *r, uint32_t destination, uint16_t generation_low, void *ctx), void *ctx);
+	void (*expired)(struct region *r, uint32_t destination, uint16_t generation_low, bool is_unused, void *ctx),
+	void *ctx);
 uint32_t lease_in_flight(const struct region *r, uint32_t destination);
 
 #endif

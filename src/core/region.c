@@ -15,11 +15,11 @@
 
 static const char magic[8] = "resil";
 
-_Static_assert(sizeof(struct member) == 120, "layout 2");
-_Static_assert(sizeof(struct event) == 512, "layout 2");
-_Static_assert(sizeof(struct destination) == 3648, "layout 2");
+_Static_assert(sizeof(struct member) == 120, "layout 3");
+_Static_assert(sizeof(struct event) == 512, "layout 3");
+_Static_assert(sizeof(struct destination) == 5312, "layout 3");
 _Static_assert(
-	offsetof(struct destination, breaker) % 64 == 0 && offsetof(struct destination, lease) % 64 == 0, "layout 2");
+	offsetof(struct destination, breaker) % 64 == 0 && offsetof(struct destination, lease) % 64 == 0, "layout 3");
 
 static size_t aligned(size_t n)
 {

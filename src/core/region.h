@@ -21,13 +21,15 @@
 #include "core/breaker.h"
 #include "core/failure.h"
 #include "core/latency.h"
+#include "core/window.h"
 
-#define REGION_LAYOUT 2
+#define REGION_LAYOUT 3
 #define REGION_MEMBERS 1024
 #define REGION_EVENTS 512
 #define REGION_CAPACITY_MAX 65000 /* destination indexes fit 16 bits (member.use) */
 #define REGION_NAME_MAX 255	  /* longest destination name (DNS name + port fit) */
-#define REGION_RECENT 100	  /* last calls kept for the displayed rate */
+#define REGION_SHARDS 8		  /* parts of what every rejected call counts */
+#define REGION_ADDRESSES 16	  /* of a name, known at an opening (B21) */
 #define REGION_RULE_OBSERVED 0x80000000u
 #define MEMBER_USES 16 /* destinations a member counts its calls in flight for */
 
@@ -53,20 +55,20 @@ struct event {
 	int64_t retry_after_ms; /* transition to open; else -1 */
 	int64_t value;		/* rejected: count; deadline: ns of the limit; reload: generation */
 	uint32_t pid;
-	uint8_t type;	  /* enum event_type */
-	uint8_t from, to; /* enum breaker_state */
-	uint8_t unused;
+	uint8_t type;	    /* enum event_type */
+	uint8_t from, to;   /* enum breaker_state */
+	uint8_t generation; /* transition: low 8 bits of the new one */
 	char exe[32];
 	char reason[176]; /* "5 consecutive failures (refused)", phase of a deadline, text of an error */
 	char destination[REGION_NAME_MAX + 1];
 };
 
 /* One circuit. key_hash is claimed by CAS from 0; name and policy are a function of the key, so whoever meets a claimed
- * slot that is not ready writes the same bytes and sets is_ready: a claim half done by a dead process is redone.
- * All counters are relaxed and monotonic. */
+ * slot that is not ready writes the same bytes and sets ready_key: a claim half done by a dead process is redone.
+ * All counters are relaxed and monotonic, until an eviction (registry.h). */
 struct destination {
 	_Atomic uint64_t key_hash;
-	_Atomic uint32_t is_ready;
+	_Atomic uint64_t ready_key; /* the key that name and policy are of: ready when it is key_hash */
 	_Atomic uint32_t name_len;
 	char name[REGION_NAME_MAX + 1];
 	char policy[64]; /* the section that matched when it was made; "" for [defaults] */
@@ -76,12 +78,20 @@ struct destination {
 	_Atomic int64_t last_success_ns;       /* CLOCK_MONOTONIC; A5's "no call has succeeded since" */
 	_Atomic int64_t last_used_ns;
 	_Atomic int64_t holders_checked_ms; /* B7: at most once in 100 ms */
-	_Atomic uint64_t rejected_run;	    /* rejections since the last event about them */
+	_Atomic uint32_t has_run;	    /* a run of rejections goes on, and has left its event */
 	_Atomic uint32_t has_answered;	    /* ever: one that never did may owe no answers (A12) */
+	_Atomic uint32_t life; /* moved with each eviction (registry.h): whose index this was is told by it */
 
 	_Alignas(64) _Atomic uint64_t lease[BREAKER_PROBES_MAX]; /* lease.h */
 
-	_Alignas(64) _Atomic uint64_t success, failure, neutral, rejected, would_reject, stale;
+	/* Rejections, a line for each of a few threads: all who are rejected at once count, and must not wait for each
+	 * other's lines. What was there when the run began is in run_from. */
+	struct {
+		_Alignas(64) _Atomic uint64_t rejected;
+	} shard[REGION_SHARDS];
+
+	_Alignas(64) _Atomic uint64_t success, failure, neutral, would_reject, stale;
+	_Atomic uint64_t run_from; /* rejections before the present run */
 	_Atomic uint64_t kinds[FAILURE_KIND_COUNT];
 	_Atomic uint64_t opened_total;
 	_Atomic uint64_t transitions[3][3]; /* [from][to], enum breaker_state */
@@ -93,14 +103,18 @@ struct destination {
 	_Atomic int64_t last_wall_ns;
 	char last_reason[48];
 
-	_Atomic uint32_t recent_next;		    /* position in recent[]; calls so far */
-	_Atomic uint32_t recent_from;		    /* recent_next at the last transition (B9) */
-	_Atomic uint8_t recent[REGION_RECENT + 28]; /* 0 none, 1 success, 2 failure */
+	/* The last transition that has its event: generation 16 | state 2 | seq of the event 46 (events.h). */
+	_Atomic uint64_t told;
+	/* Hashes of the name's addresses that were known when it opened (B21); 0: none. */
+	_Atomic uint32_t known[REGION_ADDRESSES];
+
+	struct window window;
 
 	/* The rules of the policy that last used it, so that the command can show retry_after without any
 	 * configuration. */
 	_Atomic uint32_t rule_recovery_max_ms;
 	_Atomic uint32_t rule_half_open_max; /* with REGION_RULE_OBSERVED: breaker = observe */
+	_Atomic uint32_t rule_window, rule_minimum_calls, rule_slow_ms;
 
 	struct latency latency;
 };
@@ -120,6 +134,7 @@ struct region_header {
 	_Atomic uint64_t control_owner;	   /* member id that serves the socket; 0 none */
 	_Atomic uint64_t standby[2];	   /* member ids that wait to take it over */
 	_Atomic uint64_t registry_full;	   /* destinations that ran unguarded for want of a place (B17) */
+	_Atomic uint64_t registry_evictions;
 };
 
 /* This process's hold on a region. Zero-initialised is "not attached". */
@@ -139,6 +154,16 @@ struct region {
 	uint64_t my_id;
 	char path[256];
 };
+
+/* All that was rejected. */
+static inline uint64_t region_rejected(const struct destination *d)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < REGION_SHARDS; i++)
+		sum += atomic_load_explicit(&d->shard[i].rejected, memory_order_relaxed);
+	return sum;
+}
 
 /* This process's record, -1: none. Read once and used: another thread may leave meanwhile. */
 static inline int32_t region_me(const struct region *r)

@@ -23,17 +23,14 @@ static bool destination_valid(const struct region *r, uint32_t i, struct text *w
 
 	if (key == 0)
 		return true;
-	uint32_t ready = atomic_load_explicit(&d->is_ready, memory_order_acquire);
-	if (ready > 1)
-		return fault(why, "a destination is neither ready nor not", i);
-	if (ready == 0)
-		return true;
+	if (atomic_load_explicit(&d->ready_key, memory_order_acquire) != key)
+		return true; /* being made, or its maker has died at it */
 	if (atomic_load_explicit(&d->name_len, memory_order_relaxed) > REGION_NAME_MAX)
 		return fault(why, "a name is too long", i);
 	registry_name(r, i, name);
 	size_t len = strlen(name);
 	uint64_t hash = hash_mix(hash_bytes(HASH_START, name, len));
-	if (len != atomic_load_explicit(&d->name_len, memory_order_relaxed) || (hash ? hash : 1) != key)
+	if (len != atomic_load_explicit(&d->name_len, memory_order_relaxed) || (hash > 1 ? hash : 2) != key)
 		return fault(why, "a name does not belong to its key", i);
 	if ((word & 3) > BREAKER_OPEN)
 		return fault(why, "a breaker is in no state", i);

@@ -1,6 +1,6 @@
 /* Plain bytes of a region (names, reasons, event bodies) that others may write at this very moment: copied byte by byte
  * with relaxed atomics, so that a race gives mixed bytes and nothing worse. Order and integrity are the caller's
- * (is_ready, seq, check). */
+ * (ready_key, seq, check). */
 #ifndef RESIL_CORE_SHARED_H
 #define RESIL_CORE_SHARED_H
 

@@ -139,13 +139,13 @@ static void attempt_end(uint32_t index, enum end end, int64_t now_ns)
 		&c->word, &word, next, memory_order_acq_rel, memory_order_acquire));
 	if (waits) {
 		if (c->guard.has_circuit)
-			circuit_set_pending(c->guard.region, &c->token, true);
+			circuit_note(c->guard.region, &c->token, LEASE_PENDING);
 		word = atomic_fetch_sub_explicit(&c->word, 1 << 8, memory_order_acq_rel);
 		/* A signal handler of this thread's has boarded meanwhile: it is under way, or settled already. */
 		if (STATE(word) == SETTLED && FLYING(word) == 1)
 			give(index);
 		else if (FLYING(word) > 1 && c->guard.has_circuit)
-			circuit_set_pending(c->guard.region, &c->token, false);
+			circuit_note(c->guard.region, &c->token, LEASE_BUSY);
 		return;
 	}
 	if (settles) {
@@ -166,10 +166,18 @@ bool call_connected(uint32_t call, int64_t now_ns)
 		if (atomic_compare_exchange_weak_explicit(
 			    &c->word, &word, (word & ~3ULL) | CONNECTED, memory_order_acq_rel, memory_order_acquire)) {
 			leave_group(c);
+			if (call_is_probe(call))
+				circuit_note(c->guard.region, &c->token, LEASE_UNUSED);
 			return true;
 		}
 	attempt_end(call, END_DROPPED, now_ns);
 	return false;
+}
+
+void call_used(uint32_t call)
+{
+	if (call_is_probe(call))
+		circuit_note(at(call)->guard.region, &at(call)->token, LEASE_BUSY);
 }
 
 void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns)
@@ -298,7 +306,7 @@ static bool board(struct call *c, uint64_t word, uint32_t bit, int64_t now_ns)
 		return false;
 	atomic_store_explicit(&c->last_attempt_ns, now_ns, memory_order_relaxed);
 	if (c->guard.has_circuit)
-		circuit_set_pending(c->guard.region, &c->token, false);
+		circuit_note(c->guard.region, &c->token, LEASE_BUSY);
 	return true;
 }
 

@@ -45,6 +45,8 @@ void call_was_rejected(const struct guard *g, int64_t now_ns);
 /* One has connected: from here on the call belongs to that connection, which ends it by call_end, once; no further
  * connect rides on it. False when another of its attempts was faster: this attempt is over, and heard. */
 bool call_connected(uint32_t call, int64_t now_ns);
+/* Its connection is used for the first time: a probe that only connected tells nothing (B7). The caller holds its flow. */
+void call_used(uint32_t call);
 /* The verdict of a connected call. kind: for a failure. latency_ns < 0: not recorded. */
 void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns);
 /* A look-up of this thread's has ended: a connect that follows within a second, to a name, goes on with its call. */

@@ -9,6 +9,7 @@
 #include "base/real.h"
 #include "base/sys.h"
 #include "base/tcpinfo.h"
+#include "engine/call.h"
 #include "engine/guest.h"
 #include "engine/service.h"
 #include "engine/wheel.h"
@@ -94,6 +95,9 @@ static void is_used(struct flow *f, uint64_t fresh, int64_t now_ns)
 	if (idle > AHEAD_NS || (deadline && idle > deadline / 2))
 		atomic_store(&f->begun_ns, now_ns);
 	atomic_store(&f->asked_ns, now_ns);
+	uint32_t call = atomic_load(&f->call);
+	if (call)
+		call_used(call - 1);
 	flow_step(f, fresh, FLOW_WAITING);
 }
 

@@ -213,17 +213,26 @@ static bool set_out(struct flow *f, uint64_t owned, uint32_t call, int64_t now_n
 	return atomic_compare_exchange_strong(&f->word, &owned, next);
 }
 
-/* A reload reaches the next call on a kept connection, too: rules and limits are looked up again, the circuit stays. */
+/* A reload reaches the next call on a kept connection, too: rules and limits are looked up again; the circuit stays,
+ * unless the registry has given its place away. */
 static __attribute__((noinline)) void follow_reload(struct flow *f, int fd, int64_t now_ns)
 {
 	struct sockaddr_storage peer;
 	socklen_t len = sizeof peer;
 	struct addr a;
 	struct guard g;
+	bool is_evicted = !guard_is_current(&f->guard);
 	f->generation = policy_generation();
+	f->guard.has_circuit &= !is_evicted;
 	if (guest_is_restricted() || SYS3(SYS_getpeername, fd, &peer, &len) != 0 ||
 		!addr_from_sockaddr(&a, (struct sockaddr *)&peer, len) || !guard_find(&a, now_ns, &g))
 		return;
+	if (is_evicted) { /* B17: it has another place by now */
+		f->guard.has_circuit = g.has_circuit;
+		f->guard.destination = g.destination;
+		f->guard.life = g.life;
+		f->guard.region = g.region;
+	}
 	f->guard.rules = g.rules;
 	f->guard.limits = g.limits;
 	f->guard.reject_errno = g.reject_errno;
@@ -242,7 +251,7 @@ bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, int fd, int
 	struct circuit_token token = {.lease = -1, .begun_ns = now_ns};
 	uint32_t call;
 	guest_follow_reload(g->region);
-	if (__builtin_expect(f->generation != policy_generation(), 0))
+	if (__builtin_expect(f->generation != policy_generation() || !guard_is_current(g), 0))
 		follow_reload(f, fd, now_ns);
 	if (guest_is_bypassed(g->region)) {
 		flow_step(f, owned, FLOW_IDLE);

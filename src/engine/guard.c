@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "core/circuit.h"
 #include "core/registry.h"
 #include "engine/ambient.h"
 #include "engine/guest.h"
@@ -68,7 +69,7 @@ static bool cache_get(const struct addr *a, const struct region *r, const struct
 	*g = e->guard;
 	*is_guarded = e->is_guarded;
 	atomic_thread_fence(memory_order_acquire);
-	return atomic_load_explicit(&e->seq, memory_order_relaxed) == seq;
+	return atomic_load_explicit(&e->seq, memory_order_relaxed) == seq && guard_is_current(g);
 }
 
 static void cache_put(const struct addr *a, const struct guard *g, uint32_t generation, int64_t now_ns, bool is_guarded)
@@ -171,6 +172,12 @@ static bool look_up(
 		int at = registry_find_or_add(g->region, circuit, p->section, now_ns);
 		g->has_circuit = at >= 0;
 		g->destination = at >= 0 ? (uint32_t)at : 0;
+		if (at >= 0 && has_name && p->key == POLICY_KEY_ORIGIN) {
+			uint32_t hashes[NAMES_ADDRESSES];
+			circuit_know(g->region, (uint32_t)at, hashes, names_current(ref, hashes), now_ns);
+		}
+		if (at >= 0)
+			g->life = atomic_load_explicit(&g->region->destinations[at].life, memory_order_acquire);
 	}
 	const struct guard_limits *l = &g->limits;
 	return g->has_circuit || l->connect_ns || l->answer_ns || l->stall_ns || l->deadline_ns || l->header ||

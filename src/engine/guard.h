@@ -26,6 +26,7 @@ struct guard_limits {
 struct guard {
 	struct region *region;
 	uint32_t destination; /* index in the region; undefined unless has_circuit */
+	uint32_t life;	      /* of that index: with another it is another destination's (registry.h) */
 	bool has_circuit;     /* breaker on or observed, and a place in the registry */
 	bool is_group;	      /* several addresses may make one call (A3): its name has more than one */
 	uint32_t name;	      /* identity of the name (entry and version), 0: none */
@@ -38,6 +39,12 @@ struct guard {
 
 /* False: not guarded at all (no policy, no region, bypassed). */
 bool guard_find(const struct addr *a, int64_t now_ns, struct guard *g);
+/* Is the circuit still this destination's? A full registry may have given its place away. One load. */
+static inline bool guard_is_current(const struct guard *g)
+{
+	return !g->has_circuit ||
+	       __atomic_load_n(&g->region->destinations[g->destination].life, __ATOMIC_ACQUIRE) == g->life;
+}
 /* The field name that limits.header stands for. */
 const char *guard_header_name(uint8_t header);
 void guard_forked(void);

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "core/breaker.h"
 #include "core/failure.h"
+#include "core/window.h"
 #include "policy/keys.h"
 
 #define CONFIG_SECTION_MAX 63	   /* longest destination section name */

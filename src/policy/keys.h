@@ -7,7 +7,7 @@
 /* Policy keys, for [defaults] and [destination NAME]:
  * X(ENUMERATOR, "name", type, field of struct policy, "default", minimum, maximum, "sentence")
  * Types: CHOICE (choices in value.c), DURATION (ns; minimum 0 means `off` is accepted, 0 itself never), DURATION_MS (a
- * uint32_t of ms), COUNT, FACTOR (hundredths: 2 -> 200), PERCENT, ERRNO (one of words.c's list), SECONDS (ns, whole
+ * uint32_t of ms), WINDOW (calls within the limits, a time, or `off`; see window.h), COUNT, FACTOR (hundredths: 2 -> 200), PERCENT, ERRNO (one of words.c's list), SECONDS (ns, whole
  * seconds from the minimum on, or `off`), KINDS (a mask of failure kinds, see words.c), FIELD_NAME (char[], of an HTTP
  * header field, or `off`). */
 /* clang-format off */
@@ -21,6 +21,16 @@
 		"matches)")                                                                                            \
 	X(FAILURE_THRESHOLD, "failure_threshold", COUNT, rules.failure_threshold, "5", 0, BREAKER_COUNT_MAX,           \
 		"consecutive failures that open the circuit; `0`: never by this rule")                                 \
+	X(SLIDING_WINDOW, "sliding_window", WINDOW, rules.window, "off", 1, WINDOW_CALLS_MAX,                          \
+		"the last calls that the two rates below are of: a number of calls (`100`) or a time (`60s`); `off`: the last 100 calls, for display only") \
+	X(FAILURE_RATE_THRESHOLD, "failure_rate_threshold", PERCENT, rules.failure_rate_percent, "50%", 1, 100,        \
+		"so many of the window's calls having failed open the circuit")                                        \
+	X(SLOW_CALL_DURATION, "slow_call_duration", DURATION, rules.slow_call_ns, "off", 0, 86400000000000,            \
+		"a call that takes so long is slow")                                                                   \
+	X(SLOW_CALL_RATE_THRESHOLD, "slow_call_rate_threshold", PERCENT, rules.slow_rate_percent, "100%", 1, 100,      \
+		"so many of the window's calls being slow open the circuit")                                           \
+	X(MINIMUM_CALLS, "minimum_calls", COUNT, rules.minimum_calls, "20", 1, 1000000,                                \
+		"calls in the window before a rate counts; never more than a `sliding_window` of calls holds")         \
 	X(RECOVERY_TIMEOUT, "recovery_timeout", DURATION_MS, rules.recovery_ms, "1s", 1, BREAKER_WAIT_MAX_MS,          \
 		"open before the first probe")                                                                         \
 	X(RECOVERY_BACKOFF, "recovery_backoff", FACTOR, rules.backoff_percent, "2", 100, 10000,                        \

@@ -223,6 +223,26 @@ static bool entry_match(struct names_table *t, uint32_t index, const struct addr
 	return true;
 }
 
+unsigned names_current(const struct name_ref *ref, uint32_t hashes[NAMES_ADDRESSES])
+{
+	struct names_table *t = atomic_load_explicit(&names_table, memory_order_acquire);
+	if (!t || ref->entry >= ENTRIES)
+		return 0;
+	struct entry *e = &t->entry[ref->entry];
+	uint32_t seq = atomic_load_explicit(&e->seq, memory_order_acquire);
+	uint32_t count = e->count < NAMES_ADDRESSES ? e->count : NAMES_ADDRESSES;
+	unsigned n = 0;
+	if ((seq & 1) || atomic_load_explicit(&e->version, memory_order_relaxed) != ref->version)
+		return 0;
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t hash = (uint32_t)host_hash(e->host[i].ip, e->host[i].scope);
+		if (atomic_load_explicit(&e->current, memory_order_relaxed) >> i & 1)
+			hashes[n++] = hash ? hash : 1;
+	}
+	atomic_thread_fence(memory_order_acquire);
+	return atomic_load_explicit(&e->seq, memory_order_relaxed) == seq ? n : 0;
+}
+
 bool names_search(const struct addr *a, struct name_ref *ref)
 {
 	struct names_table *t = atomic_load_explicit(&names_table, memory_order_acquire);

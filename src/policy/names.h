@@ -43,6 +43,8 @@ static inline bool names_find(const struct addr *a, struct name_ref *ref)
 }
 /* The text of a found name; false when the entry has been given away meanwhile. */
 bool names_text(const struct name_ref *ref, char name[NAMES_MAX + 1]);
+/* Hashes (never 0) of the addresses that the latest look-up of this name gave; how many. The same in every process. */
+unsigned names_current(const struct name_ref *ref, uint32_t hashes[NAMES_ADDRESSES]);
 /* After fork, in the child. */
 void names_forked(void);
 

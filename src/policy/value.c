@@ -23,6 +23,7 @@ static const char *const control_choices[] = {"auto", "on", "off", NULL};
 #define CHOICES_OF_SECONDS(list) NULL
 #define CHOICES_OF_KINDS(list) NULL
 #define CHOICES_OF_FIELD_NAME(list) NULL
+#define CHOICES_OF_WINDOW(list) NULL
 #define CHOICES_OF_TEXT(list) NULL
 #define BREAKER_CHOICES breaker_choices
 #define PROTOCOL_CHOICES protocol_choices
@@ -77,6 +78,7 @@ const char *const value_setting_names[SETTING_COUNT + 1] = {
 #define WIDTH_ERRNO 4
 #define WIDTH_SECONDS 8
 #define WIDTH_KINDS 4
+#define WIDTH_WINDOW 4
 #define WIDTH_FIELD_NAME sizeof(((struct value *)0)->name)
 #define X(id, text, kind, field, first, low, high, sentence)                                                           \
 	_Static_assert(sizeof(((struct policy *)0)->field) == WIDTH_##kind, "the width of " text);
@@ -154,7 +156,8 @@ static size_t read_digits(const char *s, size_t n, size_t *at, uint64_t *value)
 
 static bool has_off(const struct value_row *row)
 {
-	return row->type == VALUE_SECONDS || (row->type == VALUE_DURATION && row->min == 0);
+	return row->type == VALUE_SECONDS || row->type == VALUE_WINDOW ||
+	       (row->type == VALUE_DURATION && row->min == 0);
 }
 
 /* The least a duration may be when it is not off: a millisecond, the grain of every timer here. */
@@ -170,6 +173,8 @@ static void range_text(struct text *t, const struct value_row *row)
 	number_text(t, row, least_value(row));
 	text_str(t, " to ");
 	number_text(t, row, row->max);
+	if (row->type == VALUE_WINDOW)
+		text_fmt(t, " calls, %ds to %uh", (int)(WINDOW_MS_MIN / 1000), WINDOW_MS_MAX / 3600000);
 	if (has_off(row))
 		text_str(t, ", or off");
 }
@@ -311,6 +316,34 @@ static bool read_count(const struct value_row *row, const char *s, size_t n, uin
 	return (*value >= row->min && *value <= row->max) || out_of_range(row, fault);
 }
 
+/* "100" calls, "60s", "off". */
+static bool read_window(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
+{
+	static const struct value_row time = {
+		.name = "sliding_window", .min = WINDOW_MS_MIN, .max = WINDOW_MS_MAX, .type = VALUE_DURATION_MS};
+	size_t at = 0, digits = read_digits(s, n, &at, value);
+	if (value_is(s, n, "off")) {
+		*value = 0;
+		return true;
+	}
+	if (digits > 0 && at == n)
+		return (*value >= row->min && *value <= row->max) || out_of_range(row, fault);
+	if (digits == 0 || *value > WINDOW_MS_MAX || !find_unit(s + at, n - at)) {
+		static const char *const off[] = {"off", NULL};
+		text_fmt(&fault->what, "%s: neither a number of calls nor a time", row->name);
+		range_text(&fault->accepted, row);
+		if (complain_nearest(s, n, off))
+			text_str(&fault->suggestion, "off");
+		return false;
+	}
+	if (!read_duration(&time, s, n, value, fault)) {
+		fault_clear(fault);
+		return out_of_range(row, fault);
+	}
+	*value |= WINDOW_IS_TIME;
+	return true;
+}
+
 static bool read_percent(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
 {
 	size_t at = 0, digits = read_digits(s, n, &at, value);
@@ -376,6 +409,7 @@ bool value_read(const struct value_row *row, const char *s, size_t n, struct val
 	case VALUE_DURATION:
 	case VALUE_DURATION_MS:
 	case VALUE_SECONDS: return read_duration(row, s, n, number, fault);
+	case VALUE_WINDOW: return read_window(row, s, n, number, fault);
 	case VALUE_COUNT: return read_count(row, s, n, number, fault);
 	case VALUE_FACTOR: return read_factor(row, s, n, number, fault);
 	case VALUE_PERCENT: return read_percent(row, s, n, number, fault);
@@ -410,6 +444,14 @@ static void number_text(struct text *t, const struct value_row *row, uint64_t nu
 			text_str(t, "off");
 		else
 			text_duration(t, (int64_t)number * (row->type == VALUE_DURATION_MS ? NS_PER_MS : 1));
+		break;
+	case VALUE_WINDOW:
+		if (number == 0)
+			text_str(t, "off");
+		else if (number & WINDOW_IS_TIME)
+			text_duration(t, (int64_t)(number & ~(uint64_t)WINDOW_IS_TIME) * NS_PER_MS);
+		else
+			text_u64(t, number);
 		break;
 	case VALUE_COUNT: text_u64(t, number); break;
 	case VALUE_FACTOR: factor_text(t, number); break;

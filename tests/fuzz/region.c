@@ -30,7 +30,7 @@ static void use(struct region *r, uint32_t index, unsigned how)
 {
 	struct circuit_token token;
 	if (circuit_admit(r, index, &rules, NOW, &token) != BREAKER_REJECT) {
-		circuit_set_pending(r, &token, how & 1);
+		circuit_note(r, &token, (enum lease_use)(how % 3));
 		member_count_call(r, index, 1);
 		circuit_settle(r, &token, &rules, (enum breaker_outcome)(how % 3),
 			(enum failure_kind)(how % FAILURE_KIND_COUNT), true, NOW, 5000);

@@ -287,14 +287,14 @@ static void every_event(uint64_t word, const struct breaker_rules *r, long long 
 
 static const struct breaker_rules rule_sets[] = {
 	/* fail success half recovery max backoff jitter probe observed */
-	{5, 1, 1, 1000, 30000, 200, 20, 30000, false},
-	{0, 1, 1, 1000, 30000, 200, 0, 30000, false},
-	{1, 1, 64, 1, 1, 10000, 100, 1, false},
-	{4095, 4095, 1, 43200000, 43200000, 10000, 100, 43200000, false},
-	{5, 2, 2, 100, 60000, 150, 20, 1000, true},
-	{2, 5, 3, 1000, 10, 100, 50, 1000, false},
-	{UINT32_MAX, 0, 0, 0, 0, 0, 1000, 0, false},
-	{3, 3, 1, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, 1, true},
+	{5, 1, 1, 1000, 30000, 200, 20, 30000, false, .window = 0},
+	{0, 1, 1, 1000, 30000, 200, 0, 30000, false, .window = 0},
+	{1, 1, 64, 1, 1, 10000, 100, 1, false, .window = 0},
+	{4095, 4095, 1, 43200000, 43200000, 10000, 100, 43200000, false, .window = 0},
+	{5, 2, 2, 100, 60000, 150, 20, 1000, true, .window = 0},
+	{2, 5, 3, 1000, 10, 100, 50, 1000, false, .window = 0},
+	{UINT32_MAX, 0, 0, 0, 0, 0, 1000, 0, false, .window = 0},
+	{3, 3, 1, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, 1, true, .window = 0},
 };
 
 static void enumerate(void)
@@ -417,7 +417,7 @@ static uint64_t fail(uint64_t word, const struct breaker_rules *r, int n, long l
 
 static void stories(void)
 {
-	struct breaker_rules r = {5, 1, 1, 1000, 8000, 200, 0, 30000, false};
+	struct breaker_rules r = {5, 1, 1, 1000, 8000, 200, 0, 30000, false, .window = 0};
 	uint64_t w = fail(breaker_new(), &r, 4, 10);
 
 	tap_ok(breaker_state(w) == BREAKER_CLOSED, "four failures of five leave it closed");
@@ -451,7 +451,7 @@ static void stories(void)
 	}
 	tap_all("B14: each recovery_max of health halves the wait");
 
-	struct breaker_rules j = {1, 1, 1, 1000, 30000, 200, 20, 30000, false};
+	struct breaker_rules j = {1, 1, 1, 1000, 30000, 200, 20, 30000, false, .window = 0};
 	uint32_t low = UINT32_MAX, high = 0;
 	for (int i = 0; i < 20000; i++) {
 		uint64_t x = breaker_settle(breaker_new(), &j, 0, false, BREAKER_FAILURE, 0, next_random()).next;

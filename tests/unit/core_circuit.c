@@ -31,7 +31,7 @@ static struct report {
 	_Atomic uint64_t holding; /* the child's steps, for the killer */
 } * report;
 
-static const struct breaker_rules plain = {5, 1, 1, 1000, 30000, 200, 0, 30000, false};
+static const struct breaker_rules plain = {5, 1, 1, 1000, 30000, 200, 0, 30000, false, .window = 0};
 
 static void attach(struct region *r)
 {
@@ -98,7 +98,7 @@ static void opening(struct region *r)
 		"counted: 5 failures, 10 rejections (B11)");
 	tap_ok(v->has_last && strcmp(v->last_reason, "5 consecutive failures (last: refused)") == 0, "reason: %s",
 		v->last_reason);
-	tap_ok(v->recent_calls == 0, "B9: the window restarts");
+	tap_ok(v->recent.calls == 0, "B9: the window restarts");
 	tap_ok(count_events(r, EVENT_TRANSITION, "dead:1") == 1 && count_events(r, EVENT_REJECTED, "dead:1") == 1,
 		"one transition event, one for the run of rejections");
 	tap_ok(look(r, at, now + 5000 * MS)->retry_after_ms == 0 && look(r, at, now)->state == BREAKER_OPEN,
@@ -198,8 +198,8 @@ static void expiry(struct region *r)
 	rules.probe_timeout_ms = 30000;
 	now = clock_now_ns() + 10 * NS_PER_S;
 	tap_expect(circuit_admit(r, at, &rules, now, &hung) == BREAKER_PROBE, "a probe");
-	circuit_set_pending(r, &hung, true); /* stamps with the real clock: ten seconds before this story's */
-	circuit_set_pending(r, &hung, false);
+	circuit_note(r, &hung, LEASE_PENDING); /* stamps with the real clock: ten seconds before this story's */
+	circuit_note(r, &hung, LEASE_BUSY);
 	tap_expect(circuit_admit(r, at, &rules, now + 200 * MS, &again) == BREAKER_REJECT &&
 			   look(r, at, now)->state == BREAKER_HALF_OPEN,
 		"a further attempt was made: not judged");
@@ -209,7 +209,7 @@ static void expiry(struct region *r)
 	circuit_reset(r, at, now);
 	call(r, at, &rules, BREAKER_FAILURE, now - 2000 * MS);
 	tap_expect(circuit_admit(r, at, &rules, now, &hung) == BREAKER_PROBE, "a probe");
-	circuit_set_pending(r, &hung, true);
+	circuit_note(r, &hung, LEASE_PENDING);
 	tap_expect(circuit_admit(r, at, &rules, now + 500 * MS, &again) == BREAKER_REJECT &&
 			   look(r, at, now)->state == BREAKER_HALF_OPEN,
 		"half a second: waits");
@@ -278,7 +278,7 @@ static void others(struct region *r)
 	}
 	struct circuit_view *v = look(r, at, now);
 	tap_ok(v->state == BREAKER_CLOSED && v->consecutive_failures == 0 && v->kinds[FAILURE_HTTP_5XX] == 9 &&
-			v->recent_calls == 0,
+			v->recent.calls == 0,
 		"A14: a kind not in trip_on is counted, and neutral to streak and rate");
 	for (int i = 0; i < 5; i++)
 		call(r, at, &plain, BREAKER_FAILURE, now);
@@ -348,7 +348,7 @@ static void seeds(struct region *r)
 
 /* ---- hammering ---- */
 
-static const struct breaker_rules hammered = {2, 2, 3, 2, 6, 200, 50, 1000, false};
+static const struct breaker_rules hammered = {2, 2, 3, 2, 6, 200, 50, 1000, false, .window = 0};
 
 static void note_event(const struct event *e)
 {
@@ -412,7 +412,7 @@ static void judge(struct region *r, uint32_t at, const char *who)
 	tap_all("B4: exactly one event a transition, with its generation");
 	tap_ok(report->in_probe_max <= 3 && report->in_probe_max > 1,
 		"B5: never more than half_open_max_calls probes at once (%d of 3)", report->in_probe_max);
-	tap_ok(d->success + d->failure + d->neutral == report->calls && d->rejected == report->rejected,
+	tap_ok(d->success + d->failure + d->neutral == report->calls && region_rejected(d) == report->rejected,
 		"every call is counted once");
 	tap_ok(lease_in_flight(r, at) == 0 && member_calls_in_flight(r, at) == 0 && region_valid(r, NULL),
 		"nothing is left in flight");
@@ -499,7 +499,7 @@ static void hold(uint32_t at, const struct breaker_rules *rules, int round)
 static void kill_holders(struct region *r)
 {
 	uint32_t at = fresh(r, "killed:1");
-	struct breaker_rules rules = {1, 1, 1, 1, 1, 100, 0, 30000, false};
+	struct breaker_rules rules = {1, 1, 1, 1, 1, 100, 0, 30000, false, .window = 0};
 	int64_t worst = 0;
 	uint64_t held = 0;
 
@@ -605,7 +605,7 @@ static pthread_barrier_t race_start, race_end;
 static uint32_t race_at;
 static struct circuit_token race_token;
 static int64_t race_now;
-static const struct breaker_rules race_rules = {1, 2, 1, 1000, 1000, 100, 0, 1000, false};
+static const struct breaker_rules race_rules = {1, 2, 1, 1000, 1000, 100, 0, 1000, false, .window = 0};
 #define RACES 20000
 
 static void *race_collector(void *unused)
