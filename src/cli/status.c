@@ -37,6 +37,8 @@ static void status_row(struct table *t, const struct group *g, size_t before, co
 		ms_text(retry, sizeof retry, v->retry_after_ms);
 	if (v->state == BREAKER_OPEN && v->retry_after_ms == 0 && retry[0] != '-')
 		snprintf(retry, sizeof retry, "due");
+	if (v->mode_ends_ms && retry[0] == '-')
+		ms_text(retry, sizeof retry, v->mode_ends_ms);
 	snprintf(calls, sizeof calls, "%llu", (unsigned long long)render_total_calls(v));
 	if (render_has_rate(v))
 		snprintf(rate, sizeof rate, "%u.%02u%%", render_rate_hundredths(v) / 100,

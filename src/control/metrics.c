@@ -232,6 +232,14 @@ void render_metrics_of_users(
 			}
 		}
 	}
+	family_head(t, "resil_registry_evictions_total", "counter", "Destinations that gave their place to another.");
+	for (unsigned g = 0; g < count; g++) {
+		text_str(t, "resil_registry_evictions_total{group=");
+		label_value(t, regions[g]->header->group, sizeof regions[g]->header->group);
+		text_str(t, "} ");
+		text_u64(t, atomic_load_explicit(&regions[g]->header->registry_evictions, memory_order_relaxed));
+		text_char(t, '\n');
+	}
 	family_head(t, "resil_config_generation", "gauge", "Reloads of the configuration that the group was told of.");
 	for (unsigned g = 0; g < count; g++) {
 		text_str(t, "resil_config_generation");

@@ -449,8 +449,16 @@ void circuit_pass(struct region *r, uint32_t destination, const struct breaker_r
 
 bool circuit_is_open(const struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns)
 {
-	return destination < r->capacity && breaker_plain(load_word(&r->destinations[destination]), rules,
-						    now_ns / NS_PER_MS) == BREAKER_PLAIN_REJECT;
+	if (destination >= r->capacity)
+		return false;
+	const struct destination *d = &r->destinations[destination];
+	uint64_t word = load_word(d);
+	enum breaker_plain plain = breaker_plain(word, rules, now_ns / NS_PER_MS);
+
+	if (plain != BREAKER_NOT_PLAIN)
+		return plain == BREAKER_PLAIN_REJECT;
+	return breaker_admit(word, rules, now_ns / NS_PER_MS).decision == BREAKER_REJECT &&
+	       !is_mode_over(d, word, now_ns);
 }
 
 static bool is_known(const struct destination *d, uint32_t hash)

@@ -30,7 +30,7 @@ enum breaker_decision circuit_admit(struct region *r, uint32_t destination, cons
  * like any other; its verdict counts while the circuit is closed, and is stale else. The token must be settled. */
 void circuit_pass(struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns,
 	struct circuit_token *token);
-/* Would it be rejected now, plainly (open, time not up)? Loads only; counts nothing. */
+/* Would it be rejected now (open, time not up; forced open)? Loads only; counts nothing. */
 bool circuit_is_open(const struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns);
 /* The verdict of a call; exactly once a token (clears is_admitted, further calls do nothing). counts: false when the
  * kind is not in trip_on: counted, neutral to the breaker (A14). latency_ns < 0: not recorded. */

@@ -351,8 +351,23 @@ static __thread struct {
 	int64_t at_ns;
 } rejected;
 
+__thread bool call_send_was_rejected;
+
+void call_was_rejected_at_send(const struct guard *g, int64_t now_ns)
+{
+	call_was_rejected(g, now_ns);
+	call_send_was_rejected = true;
+}
+
 bool call_is_rejected_again(const struct guard *g, int64_t now_ns)
 {
+	if (call_send_was_rejected) {
+		call_send_was_rejected = false;
+		if (rejected.destination != g->destination || now_ns - rejected.at_ns >= CALL_PATIENCE_NS)
+			return false;
+		call_was_rejected(g, now_ns);
+		return true;
+	}
 	if (rejected.name != g->name || rejected.destination != g->destination || (rejected.tried & g->bit) ||
 		now_ns - rejected.at_ns >= CALL_PATIENCE_NS)
 		return false;

@@ -41,11 +41,16 @@ static inline uint32_t call_ride(const struct guard *g, int64_t now_ns)
  * (B11). True for such a one; call after call_ride found nothing, and call_was_rejected when a call is. */
 bool call_is_rejected_again(const struct guard *g, int64_t now_ns);
 void call_was_rejected(const struct guard *g, int64_t now_ns);
+/* A call on a kept connection was rejected at its first send: the reconnect that follows on this thread is of the same
+ * call, and its rejection is not counted again (B11). */
+extern __thread bool call_send_was_rejected;
+void call_was_rejected_at_send(const struct guard *g, int64_t now_ns);
 /* The outcome of one attempt, exactly once each. */
 /* One has connected: from here on the call belongs to that connection, which ends it by call_end, once; no further
  * connect rides on it. False when another of its attempts was faster: this attempt is over, and heard. */
 bool call_connected(uint32_t call, int64_t now_ns);
-/* Its connection is used for the first time: a probe that only connected tells nothing (B7). The caller holds its flow. */
+/* Its connection is used for the first time: a probe that only connected tells nothing (B7). The caller holds its flow.
+ */
 void call_used(uint32_t call);
 /* The verdict of a connected call. kind: for a failure. latency_ns < 0: not recorded. */
 void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns);

@@ -61,8 +61,8 @@ struct attempt {
 
 static bool is_rejected(const struct guard *g, int64_t now_ns, struct circuit_token *token)
 {
-	if (__builtin_expect(g->is_group, 0) && circuit_is_open(g->region, g->destination, &g->rules, now_ns) &&
-		call_is_rejected_again(g, now_ns))
+	if (__builtin_expect(g->is_group || call_send_was_rejected, 0) &&
+		circuit_is_open(g->region, g->destination, &g->rules, now_ns) && call_is_rejected_again(g, now_ns))
 		return true;
 	if (circuit_admit(g->region, g->destination, &g->rules, now_ns, token) != BREAKER_REJECT)
 		return false;

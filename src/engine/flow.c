@@ -259,6 +259,7 @@ bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, int fd, int
 	}
 	if (g->has_circuit && must_admit &&
 		circuit_admit(g->region, g->destination, &g->rules, now_ns, &token) == BREAKER_REJECT) {
+		call_was_rejected_at_send(g, now_ns);
 		flow_step(f, owned, FLOW_IDLE);
 		return false;
 	}
