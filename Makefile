@@ -169,6 +169,9 @@ install: all
 	$(Q)install -D -m 644 doc/resil.1 $(DESTDIR)$(PREFIX)/share/man/man1/resil.1
 	$(Q)install -D -m 644 doc/resil.conf.5 $(DESTDIR)$(PREFIX)/share/man/man5/resil.conf.5
 	$(Q)install -D -m 644 doc/libresil.7 $(DESTDIR)$(PREFIX)/share/man/man7/libresil.7
+	$(Q)install -D -m 644 conf/completion/resil.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/resil
+	$(Q)install -D -m 644 conf/completion/_resil $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_resil
+	$(Q)install -D -m 644 conf/completion/resil.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/resil.fish
 	$(Q)if mkdir -p $(conf_in) 2>/dev/null && [ -w $(conf_in) ]; then \
 		install -m 644 conf/resil.conf $(conf_in)/resil.conf.example && \
 		echo 'the example of a configuration is $(conf_in)/resil.conf.example'; \
@@ -184,7 +187,9 @@ endif
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/lib/libresil.so $(DESTDIR)$(PREFIX)/bin/resil $(own_conf_in)/resil.conf.example \
 		$(DESTDIR)$(PREFIX)/share/man/man1/resil.1 $(DESTDIR)$(PREFIX)/share/man/man5/resil.conf.5 \
-		$(DESTDIR)$(PREFIX)/share/man/man7/libresil.7
+		$(DESTDIR)$(PREFIX)/share/man/man7/libresil.7 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/resil $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_resil \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/resil.fish
 	-@[ ! -w $(conf_in) ] || rm -f $(conf_in)/resil.conf.example
 	-@rmdir $(conf_in) $(own_conf_in) 2>/dev/null || true
 

@@ -24,6 +24,7 @@ static const struct verb *const verbs[] = {
 	&verb_members,
 	&verb_metrics,
 	&verb_export,
+	&verb_complete,
 	&verb_version,
 	&verb_help,
 };
