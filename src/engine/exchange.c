@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -12,7 +13,10 @@
 #include "engine/call.h"
 #include "engine/guest.h"
 #include "engine/service.h"
+#include "engine/streams.h"
 #include "engine/wheel.h"
+#include "wire/http1_skim.h"
+#include "wire/http2.h"
 
 /* Between connect and the first octet so long: the connection was made ahead of need, and the call begins now. */
 #define AHEAD_NS NS_PER_S
@@ -30,6 +34,8 @@ struct feed {
 	bool must_arm;
 	bool is_announcing; /* the octets have not gone yet */
 	bool has_begun, has_ended;
+	size_t http2_at; /* HTTP/1 ends there, by an upgrade; 0: it does not */
+	int64_t due_ns;	 /* HTTP/2: the soonest limit of what began */
 	int64_t now_ns;
 };
 
@@ -73,9 +79,86 @@ static void end_by_status(struct feed *x, enum flow_phase to)
 	end_call(x, to, outcome, kind);
 }
 
+/* ---- HTTP/2 ---- */
+
+static bool is_http2(const struct flow *f)
+{
+	return atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_HTTP2;
+}
+
+static struct streams_turn turn_of(const struct feed *x)
+{
+	return (struct streams_turn){.f = x->f, .fd = x->fd, .now_ns = x->now_ns, .due_ns = WHEEL_NEVER};
+}
+
+static void turned(struct feed *x, const struct streams_turn *t)
+{
+	x->now_ns = t->now_ns;
+	x->is_over |= t->is_over;
+	if (t->due_ns == WHEEL_NEVER)
+		return;
+	x->due_ns = x->due_ns && x->due_ns < t->due_ns ? x->due_ns : t->due_ns;
+	x->must_arm = true;
+}
+
+/* From here on its streams are its calls. */
+static void turn_http2(struct flow *f)
+{
+	flow_mark(f, FLOW_HAS_TRIED); /* both sides speak, whatever is asked */
+	atomic_store(&f->kind, FLOW_HTTP2);
+}
+
+/* The client's preface is about to be sent; `before` octets of it have gone. */
+static bool begins_http2(struct feed *x, size_t before)
+{
+	struct flow *f = x->f;
+	/* Octets of the server that came first belong to its frames: known, if they could be told (received_some). */
+	if (!atomic_load(&f->streams) && (atomic_load(&f->in) || !streams_attach(f)))
+		return false;
+	turn_http2(f);
+	atomic_store(&f->asked_ns, now_of(x));
+	if (before) {
+		struct iovec crumbs = {f->first, before};
+		struct octets o = {.iov = &crumbs, .count = 1, .limit = before};
+		struct streams_turn t = turn_of(x);
+		streams_sent(&t, &o, before);
+		turned(x, &t);
+	}
+	return true;
+}
+
+/* HTTP/1 was left for HTTP/2 (h2c): the request in progress goes on as its first stream. */
+static void upgrades(struct feed *x)
+{
+	struct streams_turn t = turn_of(x);
+	if (!streams_attach(x->f)) {
+		x->http2_at = 0;
+		turn_opaque(x, BREAKER_SUCCESS);
+		return;
+	}
+	streams_upgraded(&t);
+	turn_http2(x->f);
+	turned(x, &t);
+}
+
+static void received_http2(struct feed *x, const struct octets *o, size_t from, size_t n)
+{
+	struct streams_turn t = turn_of(x);
+	streams_received(&t, o, from, n);
+	turned(x, &t);
+}
+
+/* ---- the end of a connection ---- */
+
 /* The other side has ended it, or the network has, in the middle of a call. */
 static void broke_off(struct feed *x, enum failure_kind kind)
 {
+	if (is_http2(x->f)) {
+		struct streams_turn t = turn_of(x);
+		streams_broke_off(&t, kind);
+		turned(x, &t);
+		return;
+	}
 	uint64_t word = flow_word(x->f);
 	if (flow_phase_of(word) == FLOW_ANSWERING && flow_has(x->f, FLOW_IS_WHOLE)) {
 		/* The answer was whole before (an early 413): it stands (A7). */
@@ -175,6 +258,14 @@ static void lose_track(struct feed *x)
 	x->is_over = true;
 }
 
+/* A head of 101: to what? */
+static bool is_granted_h2c(const struct http1_event *e)
+{
+	size_t n = 0;
+	const char *to = e->head ? http1_field(e->head, e->head_length, "Upgrade", &n) : NULL;
+	return to && n == 3 && strncasecmp(to, "h2c", 3) == 0;
+}
+
 static void on_http1(void *context, const struct http1_event *e)
 {
 	struct feed *x = context;
@@ -202,12 +293,16 @@ static void on_http1(void *context, const struct http1_event *e)
 	case HTTP1_ANSWER_HEAD:
 		answer_begins(x);
 		atomic_store_explicit(&f->status, e->status, memory_order_relaxed);
+		if (__builtin_expect(e->status == 101, 0))
+			x->http2_at = is_granted_h2c(e) ? e->at : 0;
 		break;
 	case HTTP1_ANSWER_ENDS: answer_ends(x, e); break;
 	case HTTP1_UNSOLICITED: break;
 	case HTTP1_CUT: broke_off(x, FAILURE_EOF); break;
 	case HTTP1_OPAQUE:
-		if (e->why == HTTP1_WHY_UPGRADE || e->why == HTTP1_WHY_TUNNEL)
+		if (e->why == HTTP1_WHY_UPGRADE && x->http2_at)
+			upgrades(x);
+		else if (e->why == HTTP1_WHY_UPGRADE || e->why == HTTP1_WHY_TUNNEL)
 			turn_opaque(x, BREAKER_SUCCESS);
 		else
 			lose_track(x);
@@ -255,6 +350,10 @@ static void find_kind(struct feed *x, const struct octets *o)
 		}
 		return;
 	case SNIFF_H2:
+		if (begins_http2(x, before))
+			return;
+		turn_opaque(x, BREAKER_SUCCESS);
+		return;
 	case SNIFF_TLS:
 	case SNIFF_STREAM:
 		/* Not told apart here: that it connected is all that is known of it. */
@@ -283,7 +382,7 @@ static void finish(struct feed *x)
 		return;
 	if (__builtin_expect(!atomic_load_explicit(&x->s->cookie, memory_order_relaxed), 0))
 		atomic_store(&x->s->cookie, slot_read_cookie(x->fd)); /* limits that came by a reload */
-	service_bound(x->fd, flow_due_ns(f));
+	service_bound(x->fd, x->due_ns ? x->due_ns : flow_due_ns(f));
 }
 
 static __attribute__((noinline)) void tries_to_read(struct slot *s, uint64_t word, int fd)
@@ -361,6 +460,13 @@ static void received_some(struct feed *x, const struct octets *o, size_t n)
 	bool is_first = kind == FLOW_UNKNOWN && !f->first_count && !o->is_blind && o->count > 0 &&
 			flow_phase_of(flow_word(f)) != FLOW_ANSWERING;
 	size_t in_first = o->count > 0 && n > o->iov[0].iov_len ? o->iov[0].iov_len : n;
+	/* A server of HTTP/2 may speak first: what it says is kept for when the client has settled the protocol. */
+	if (is_first && !atomic_load(&f->streams) && http2_is_server(o->iov[0].iov_base, in_first))
+		streams_attach(f);
+	if (kind == FLOW_HTTP2 || (kind == FLOW_UNKNOWN && atomic_load(&f->streams))) {
+		received_http2(x, o, 0, n);
+		return;
+	}
 	if (is_first && records_of_server(o->iov[0].iov_base, in_first) != RECORDS_NONE) {
 		records_init(&f->records, records_of_server(o->iov[0].iov_base, in_first));
 		atomic_store(&f->kind, kind = FLOW_RECORDS);
@@ -371,9 +477,11 @@ static void received_some(struct feed *x, const struct octets *o, size_t n)
 		atomic_store(&f->kind, FLOW_PLAIN);
 	else if (kind == FLOW_RECORDS)
 		records_came(x, o, n);
-	else if (kind == FLOW_HTTP1 && http1_is_framed(&f->http))
+	else if (kind == FLOW_HTTP1 && http1_is_framed(&f->http)) {
 		http1_received_iov(&f->http, o->iov, o->count, n, on_http1, x);
-	else if (is_first && sniff_server(o->iov[0].iov_base, in_first) == SNIFF_STREAM)
+		if (__builtin_expect(x->http2_at != 0, 0))
+			received_http2(x, o, x->http2_at, n);
+	} else if (is_first && sniff_server(o->iov[0].iov_base, in_first) == SNIFF_STREAM)
 		turn_opaque(x, BREAKER_SUCCESS);
 	else if (kind != FLOW_OPAQUE)
 		answer_begins(x);
@@ -390,7 +498,9 @@ static void stream_ended(struct feed *x)
 	struct flow *f = x->f;
 	uint64_t word = flow_word(f);
 	enum flow_phase phase = flow_phase_of(word);
-	if (phase == FLOW_ANSWERING && flow_has(f, FLOW_IS_WHOLE)) {
+	if (is_http2(f)) {
+		broke_off(x, FAILURE_EOF);
+	} else if (phase == FLOW_ANSWERING && flow_has(f, FLOW_IS_WHOLE)) {
 		end_by_status(x, FLOW_OVER);
 	} else if (atomic_load(&f->kind) == FLOW_HTTP1 && http1_is_framed(&f->http)) {
 		http1_end_of_stream(&f->http, on_http1, x);
@@ -534,7 +644,11 @@ static __attribute__((noinline)) bool sends(
 		flow_unmark(f, FLOW_IS_ASKING);
 		kind = FLOW_PLAIN;
 	}
-	if (kind == FLOW_HTTP1) {
+	if (kind == FLOW_HTTP2) {
+		struct streams_turn t = turn_of(&x);
+		streams_announced(&t, o);
+		turned(&x, &t);
+	} else if (kind == FLOW_HTTP1) {
 		sending->was_asking = flow_has(f, FLOW_IS_ASKING);
 		if (f->guard.limits.header && !o->is_fixed && http1_is_framed(&f->http))
 			find_edits(&x, o, sending);
@@ -602,6 +716,11 @@ static __attribute__((noinline)) void sent(
 	struct flow *f = sending->flow;
 	struct feed x = {.f = f, .s = s, .word = sending->word, .fd = fd};
 	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	if (kind == FLOW_HTTP2 && result > 0) {
+		struct streams_turn t = turn_of(&x);
+		streams_sent(&t, o, (size_t)result);
+		turned(&x, &t);
+	}
 	if (kind == FLOW_RECORDS && !sending->is_announced && result > 0) {
 		if (o->is_blind)
 			atomic_store(&f->kind, FLOW_PLAIN);

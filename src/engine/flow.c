@@ -15,6 +15,7 @@
 #include "engine/pool.h"
 #include "engine/process.h"
 #include "engine/service.h"
+#include "engine/streams.h"
 #include "engine/wheel.h"
 #include "policy/policy.h"
 
@@ -37,7 +38,6 @@ static enum flow_kind kind_of(enum policy_protocol protocol)
 	case POLICY_PROTOCOL_HTTP1: return FLOW_HTTP1;
 	case POLICY_PROTOCOL_REQUEST: return FLOW_PLAIN;
 	case POLICY_PROTOCOL_ONEWAY: return FLOW_ONEWAY;
-	case POLICY_PROTOCOL_H2: return FLOW_OPAQUE;
 	default: return FLOW_UNKNOWN;
 	}
 }
@@ -130,8 +130,11 @@ struct flow *flow_hold(struct slot *s, uint64_t word)
 
 void flow_let_go(struct flow *f)
 {
-	if (atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) == 1)
-		pool_give(&flow_pool, index_of(f));
+	if (atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	if (atomic_load_explicit(&f->streams, memory_order_relaxed))
+		streams_release(f);
+	pool_give(&flow_pool, index_of(f));
 }
 
 bool flow_is_of(const struct flow *f, struct slot *s, uint64_t word)
@@ -192,6 +195,7 @@ void flow_forked(struct slot *s)
 		atomic_store(&f->word, (flow_word(f) & ~0xffULL) | FLOW_IDLE);
 	else if (is_in_call)
 		flow_mark(f, FLOW_IS_INHERITED);
+	streams_forked(f);
 	flow_unmark(f, FLOW_HAS_TRIED); /* the next receive sees to it that a timer of this process's is there */
 	flow_let_go(f);
 }
@@ -242,34 +246,46 @@ static __attribute__((noinline)) void follow_reload(struct flow *f, int fd, int6
 		flow_unmark(f, FLOW_HAS_LIMITS);
 }
 
+/* By the one thread that has the flow's next call to make. False: rejected. *call: CALL_NONE where there is none. */
+static bool make_call(struct flow *f, bool must_admit, int fd, int64_t now_ns, uint32_t *call)
+{
+	const struct guard *g = &f->guard;
+	struct circuit_token token = {.lease = -1, .begun_ns = now_ns};
+	*call = CALL_NONE;
+	guest_follow_reload(g->region);
+	if (__builtin_expect(f->generation != policy_generation() || !guard_is_current(g), 0))
+		follow_reload(f, fd, now_ns);
+	if (guest_is_bypassed(g->region))
+		return true;
+	if (g->has_circuit && must_admit &&
+		circuit_admit(g->region, g->destination, &g->rules, now_ns, &token) == BREAKER_REJECT) {
+		call_was_rejected_at_send(g, now_ns);
+		return false;
+	}
+	if (g->has_circuit && !must_admit)
+		circuit_pass(g->region, g->destination, &g->rules, now_ns, &token);
+	if (!call_begin_connected(g, &token, now_ns, call) && g->has_circuit)
+		circuit_settle(g->region, &token, &g->rules, BREAKER_NEUTRAL, 0, false, now_ns, -1);
+	return true;
+}
+
+uint32_t flow_new_call(struct flow *f, int fd, int64_t now_ns)
+{
+	uint32_t call;
+	make_call(f, false, fd, now_ns, &call);
+	return call + 1; /* CALL_NONE + 1: 0 */
+}
+
 bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, int fd, int64_t now_ns)
 {
 	if (!flow_step(f, seen, FLOW_OWNED))
 		return true; /* another thread has */
 	uint64_t owned = (seen & ~0xffULL) | FLOW_OWNED;
-	const struct guard *g = &f->guard;
-	struct circuit_token token = {.lease = -1, .begun_ns = now_ns};
 	uint32_t call;
-	guest_follow_reload(g->region);
-	if (__builtin_expect(f->generation != policy_generation() || !guard_is_current(g), 0))
-		follow_reload(f, fd, now_ns);
-	if (guest_is_bypassed(g->region)) {
+	bool is_let = make_call(f, must_admit, fd, now_ns, &call);
+	if (call == CALL_NONE) {
 		flow_step(f, owned, FLOW_IDLE);
-		return true;
-	}
-	if (g->has_circuit && must_admit &&
-		circuit_admit(g->region, g->destination, &g->rules, now_ns, &token) == BREAKER_REJECT) {
-		call_was_rejected_at_send(g, now_ns);
-		flow_step(f, owned, FLOW_IDLE);
-		return false;
-	}
-	if (g->has_circuit && !must_admit)
-		circuit_pass(g->region, g->destination, &g->rules, now_ns, &token);
-	if (!call_begin_connected(g, &token, now_ns, &call)) {
-		if (g->has_circuit)
-			circuit_settle(g->region, &token, &g->rules, BREAKER_NEUTRAL, 0, false, now_ns, -1);
-		flow_step(f, owned, FLOW_IDLE);
-		return true;
+		return is_let;
 	}
 	if (!set_out(f, owned, call, now_ns) && atomic_exchange(&f->call, 0) == call + 1)
 		call_end(call, BREAKER_NEUTRAL, 0, now_ns, -1); /* closed meanwhile */
@@ -377,6 +393,12 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 	bool is_ended =
 		is_known && (info.state == TCP_CLOSE || info.state == TCP_CLOSE_WAIT) && tcpinfo_unread(fd) == 0;
 	int64_t since_ms = is_known ? info.last_data_recv_ms : 0;
+	if (kind == FLOW_HTTP2) {
+		/* No stream has begun. SETTINGS are no answer, but tell that it lives. */
+		if (!is_known || info.bytes_sent == 0 || info.bytes_received > 1)
+			return neutral;
+		return is_ended ? ended_by_peer(f, &info, now_ns) : abandoned(f, now_ns - atomic_load(&f->begun_ns));
+	}
 	switch (phase) {
 	case FLOW_FRESH:
 		/* No hook has seen an octet: pool warmers, or programs whose octets pass elsewhere (C10). */
@@ -407,6 +429,8 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 
 void flow_hung_up(struct flow *f, int fd, enum flow_phase to, int64_t now_ns)
 {
+	if (atomic_load(&f->kind) == FLOW_HTTP2)
+		streams_hung_up(f, fd, now_ns);
 	for (int i = 0; i < 1000; i++) {
 		uint64_t word = flow_word(f);
 		enum flow_phase phase = flow_phase_of(word);

@@ -31,6 +31,7 @@ enum flow_phase { FLOW_IDLE, FLOW_OWNED, FLOW_FRESH, FLOW_WAITING, FLOW_ANSWERIN
  * short roads compare but once. */
 enum flow_kind {
 	FLOW_HTTP1,   /* framed */
+	FLOW_HTTP2,   /* framed: each stream is a call (streams.h); the flow has one only before the first */
 	FLOW_RECORDS, /* answers of known length: RESP, PostgreSQL, MySQL */
 	FLOW_UNKNOWN, /* the client has not spoken yet */
 	FLOW_PLAIN,   /* each request one answer, told apart by turns of speaking (A2) */
@@ -69,6 +70,7 @@ struct flow {
 	_Atomic uint32_t forks;	   /* process_forks at the begin of the call: the socket may be shared since (E4) */
 	_Atomic uint32_t status;   /* of the HTTP answer in progress */
 	_Atomic uint32_t kind;	   /* enum flow_kind */
+	_Atomic uint32_t streams;  /* HTTP/2: index + 1 of their record; 0: none */
 	int64_t connected_ns;
 	struct guard guard;
 	uint32_t generation;		 /* of the configuration that guard is of */
@@ -153,6 +155,8 @@ void flow_forked(struct slot *s);
 /* A call begins on a connection that is there. Only from IDLE or with the word as seen. must_admit: asks the circuit
  * (B20). False: rejected. */
 bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, int fd, int64_t now_ns);
+/* A call of one stream among others, that only passes (B20): index + 1, 0: none. One thread at a time. */
+uint32_t flow_new_call(struct flow *f, int fd, int64_t now_ns);
 /* Ends the call in progress when the word is still `seen`; true for the winner. */
 bool flow_end_call(struct flow *f, uint64_t seen, enum flow_phase to, enum breaker_outcome outcome,
 	enum failure_kind kind, int64_t now_ns);

@@ -8,6 +8,7 @@
 #include "engine/ambient.h"
 #include "engine/call.h"
 #include "engine/flow.h"
+#include "engine/streams.h"
 #include "engine/wheel.h"
 
 /* An unframed answer is over after so long without an octet (A2). */
@@ -71,6 +72,8 @@ static int64_t look_every(const struct flow *f)
 int64_t flow_due_ns(const struct flow *f)
 {
 	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	if (kind == FLOW_HTTP2)
+		return flow_has(f, FLOW_HAS_LIMITS) ? streams_due_ns(f) : WHEEL_NEVER;
 	if (!flow_has(f, FLOW_HAS_LIMITS) || kind == FLOW_OPAQUE || kind == FLOW_ONEWAY ||
 		(!atomic_load_explicit(&f->call, memory_order_relaxed) && !flow_has(f, FLOW_IS_INHERITED)))
 		return WHEEL_NEVER;
@@ -258,6 +261,8 @@ int64_t flow_judge(struct flow *f, const struct flow_view *v, int64_t now_ns, bo
 	int64_t due = flow_due_ns(f);
 	if (due > now_ns)
 		return due;
+	if (atomic_load(&f->kind) == FLOW_HTTP2)
+		return streams_judge(f, v, now_ns, may_end, is_expired);
 	uint64_t word = flow_word(f);
 	if (flow_phase_of(word) == FLOW_FRESH) {
 		bool is_used = v->is_known && (v->info.bytes_sent || v->received_ns);

@@ -200,7 +200,9 @@ static bool answer_head(struct feed *f, const struct http1_head *head, const cha
 				.at = at(f, p),
 				.status = head->status,
 				.closes = side->flags & CLOSES,
-				.until_close = !is_bare && !is_tunnel && !has_length});
+				.until_close = !is_bare && !is_tunnel && !has_length,
+				.head = f->message,
+				.head_length = f->message ? (size_t)(p - f->message) : 0});
 	}
 	if (is_tunnel)
 		return go_opaque(f, head->status == 101 ? HTTP1_WHY_UPGRADE : HTTP1_WHY_TUNNEL, head->status);

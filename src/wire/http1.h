@@ -56,7 +56,8 @@ struct http1_event {
 			client may still wait for the end of the stream */
 	bool until_close; /* the answer has no length: it ends with the stream */
 	bool is_early;	  /* the answer is whole before its request is (413) */
-	/* REQUEST_HEAD: the head, where all of it is in one piece of this call; for http1_field(). Else null. */
+	/* REQUEST_HEAD, ANSWER_HEAD: the head, where all of it is in one piece of this call; for http1_field(). Else
+	 * null. */
 	const char *head;
 	size_t head_length;
 };

@@ -1,0 +1,618 @@
+#!/usr/bin/env bats
+# HTTP/2 and gRPC (A11): each stream is a call of its own, with its verdict and its limits. Each test is run without the shim first, where the
+# same client must see the same of the same server.
+load lib/common
+load lib/services
+load lib/talk
+load lib/http2
+
+# ---- verdicts ----
+
+@test "each stream is a call of its own: by its status, whatever the order of their ends (A11, A8)" {
+	serves_http2 server <<-'END'
+		waiting = []
+		def asked(server, sid, path):
+		    waiting.append((sid, int(path[1:])))
+		    if len(waiting) % 7 == 0:
+		        for sid, status in reversed(waiting[-7:]):
+		            server.answer(sid, status, body=b"" if status == 204 else b"some")
+	END
+	both_http2 "$server_port" <<-'END'
+		c = Client()
+		codes = [200, 204, 404, 429, 500, 502, 503]
+		sids = [c.ask("/%d" % code) for code in codes]
+		if is_guarded:
+		    assert '"in_flight":7' in resil("status", "--json").replace(" ", ""), resil("status", "--json")
+		c.until(*sids)
+		assert [c.status[sid] for sid in sids] == codes
+		c.s.close()
+	END
+	assert_equal "$(tally "$server_port")" "4 success 3 failure http_5xx 1 http_gateway 2"
+}
+
+@test "gRPC: what its trailers say; those that say the server is ill are failures (A14)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    code = path[1:]
+		    if path.startswith("/only"):
+		        server.answer(sid, body=b"", fields=[("content-type", "application/grpc"), ("grpc-status", path[5:])])
+		    else:
+		        server.answer(sid, fields=[("content-type", "application/grpc")], trailers=[("grpc-status", code), ("grpc-message", "why")])
+	END
+	set='failure_threshold=0' both_http2 "$server_port" <<-'END'
+		c = Client()
+		for code in range(17):
+		    sid = c.ask("/%d" % code)
+		    c.until(sid)
+		    assert c.trailers[sid]["grpc-status"] == str(code)
+		for code in 0, 14, 13, 5:  # an answer of trailers alone
+		    assert c.get("/only%d" % code) == 200
+	END
+	assert_equal "$(tally "$server_port")" "14 success 7 failure grpc 7"
+}
+
+@test "streams that the server resets: REFUSED_STREAM is neutral, others are resets (A11)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    server.reset(sid, int(path[1:]))
+	END
+	both_http2 "$server_port" <<-'END'
+		c = Client()
+		for code in 7, 7, 2, 11, 13:
+		    c.get("/%d" % code)
+		assert sorted(c.resets.values()) == [2, 7, 7, 11, 13]
+	END
+	assert_equal "$(tally "$server_port")" "2 failure 3 neutral reset 2"
+}
+
+@test "an interim answer is none; one that ends before its request stands (A8, A7)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    with server.lock:
+		        server.h.send_headers(sid, [(":status", "103"), ("link", "x")])
+		        server.flush()
+		    if path == "/later":
+		        threading.Timer(0.6, server.answer, (sid, 503)).start()
+	END
+	set='answer_timeout=300ms' both_http2 "$server_port" <<-'END'
+		c = Client()
+		sid = c.ask("/later")
+		if not is_guarded:
+		    c.until(sid)
+		    assert c.status[sid] == 503
+		else:
+		    begin = ms()
+		    while True:
+		        o = error_of(c.read)
+		        if o == "ETIMEDOUT":
+		            break
+		        assert o is True, o
+		    met(begin, 300)
+	END
+	assert_equal "$(tally "$server_port")" "1 failure answer_timeout 1"
+}
+
+@test "PING, SETTINGS and WINDOW_UPDATE are no calls and owe no answer (A11)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    server.answer(sid)
+	END
+	set='answer_timeout=200ms;stall_timeout=200ms;deadline=300ms' both_http2 "$server_port" <<-'END'
+		c = Client()
+		assert c.get("/") == 200
+		for i in range(3):
+		    c.h.ping(b"12345678")
+		    c.h.increment_flow_control_window(1000)
+		    c.h.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 70000 + i})
+		    c.flush()
+		    c.read()
+		assert not readable(c.s, 50) or c.read()
+		time.sleep(0.7)  # idle for twice the longest limit (A7)
+		assert c.get("/") == 200
+	END
+	assert_equal "$(tally "$server_port")" "2 success"
+}
+
+@test "a connection on which no stream begins is neutral, whoever closes it (A7)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    pass
+	END
+	both_http2 "$server_port" <<-'END'
+		c = Client()
+		c.read()
+		c.s.close()
+	END
+	assert_equal "$(tally "$server_port")" "1 neutral"
+}
+
+# ---- the end of a connection ----
+
+@test "GOAWAY leaves those that it will not process neutral; the others have their answers (A11)" {
+	serves_http2 server <<-'END'
+		waiting = []
+		def asked(server, sid, path):
+		    waiting.append(sid)
+		    if len(waiting) % 10 == 0:
+		        server.go_away(waiting[-7])
+		        for sid in waiting[-10:-6]:
+		            server.answer(sid)
+		        server.c.shutdown(socket.SHUT_RDWR)
+	END
+	set='failure_threshold=1' both_http2 "$server_port" <<-'END'
+		c = Client()
+		for i in range(10):
+		    c.ask("/")
+		b = b""  # that of h2 takes nothing any more once it has seen the GOAWAY
+		while o := c.s.recv(65536):
+		    b += o
+		assert b.count(b"ok\n") == 4
+		c.s.close()
+	END
+	assert_equal "$(tally "$server_port")" "4 success 6 neutral"
+	assert_equal "$(destination "127.0.0.1:$server_port" state)" closed
+}
+
+@test "the end of the connection ends its streams: those that were asked for are failures (A14)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    if path == "/ok":
+		        server.answer(sid)
+		    if path == "/end":
+		        server.c.shutdown(socket.SHUT_RDWR)
+		    if path == "/reset":
+		        reset(server.c)
+	END
+	set='failure_threshold=0' both_http2 "$server_port" <<-'END'
+		c = Client()
+		for path in "/wait", "/wait", "/end":
+		    c.ask(path)
+		while c.read():
+		    pass
+		c.s.close()
+		c = Client()
+		c.ask("/wait")
+		c.ask("/reset")
+		while error_of(c.read) is True:
+		    pass
+		c.s.close()
+		c = Client()
+		assert c.get("/ok") == 200
+		c.ask("/end")  # on a kept connection, within a second: the server had dropped it (A7)
+		while c.read():
+		    pass
+		c.s.close()
+	END
+	assert_equal "$(tally "$server_port")" "1 success 5 failure 1 neutral eof 3 reset 2"
+}
+
+@test "a stream that the app cancels: neutral at once, abandoned after a second (A5)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    if path == "/ok":
+		        server.answer(sid)
+	END
+	set='abandon_after=300ms' both_http2 "$server_port" <<-'END'
+		c = Client()
+		sid = c.ask("/hang")
+		c.cancel(sid)
+		sid = c.ask("/hang")
+		time.sleep(0.4)
+		c.cancel(sid)
+		sid = c.ask("/hang")  # another succeeds meanwhile: the server is well
+		assert c.get("/ok") == 200
+		time.sleep(0.4)
+		c.cancel(sid)
+		sid = c.ask("/hang", ends=False)  # its request is not whole
+		time.sleep(0.4)
+		c.cancel(sid)
+		c.ask("/hang")  # the close is a hang-up of all
+		c.ask("/hang")
+		time.sleep(0.4)
+		c.s.close()
+	END
+	assert_equal "$(tally "$server_port")" "1 success 3 failure 3 neutral abandoned 3"
+}
+
+# ---- limits ----
+
+@test "one stream of a hundred hangs: it is judged, the others have their answers, and then the socket is ended (A11)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    if path != "/hang":
+		        server.answer(sid, body=path.encode())
+	END
+	set='answer_timeout=400ms' both_http2 "$server_port" <<-'END'
+		c = Client()
+		begin = ms()
+		sids = [c.ask("/hang" if i == 41 else "/%d" % i) for i in range(100)]
+		c.until(*(sids[:41] + sids[42:]))
+		assert all(c.body[sid] == b"/%d" % i for i, sid in enumerate(sids) if i != 41)
+		if is_guarded:
+		    while (o := error_of(c.read)) is True:
+		        pass
+		    assert o == "ETIMEDOUT", o
+		    assert ms() - begin >= 400
+		else:
+		    assert not readable(c.s, 600) or c.read()
+	END
+	assert_equal "$(tally "$server_port")" "99 success 1 failure answer_timeout 1"
+	wait_until file_has '^reset$' "$dir/server.out"
+}
+
+@test "a stream that passes its limit is judged while its sibling goes on unharmed (A11)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    if path == "/drip":
+		        server.drip(sid, 20, 0.05)
+	END
+	set='answer_timeout=300ms;stall_timeout=300ms' both_http2 "$server_port" <<-'END'
+		c = Client()
+		hung, dripped = c.ask("/hang"), c.ask("/drip")
+		begin = ms()
+		c.until(dripped)
+		assert ms() - begin >= 1000 and c.body[dripped] == b"x" * 20
+		if is_guarded:
+		    begin = ms()
+		    while (o := error_of(c.read)) is True:
+		        pass
+		    assert o == "ETIMEDOUT" and ms() - begin >= 200, (o, ms() - begin)
+	END
+	assert_equal "$(tally "$server_port")" "1 success 1 failure answer_timeout 1"
+}
+
+@test "a deadline bounds a stream that drips: it is judged, its connection goes on (C1, A11)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    server.drip(sid, 10, 0.1)
+	END
+	set='deadline=400ms' both_http2 "$server_port" <<-'END'
+		c = Client()
+		assert c.get("/") == 200
+	END
+	assert_equal "$(tally "$server_port")" "1 failure deadline 1"
+	assert_equal "$(server_said server ended)" 2
+}
+
+@test "an answer that stalls; one that the app's own window holds back does not (A11, C10)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    with server.lock:
+		        server.h.send_headers(sid, [(":status", "200")])
+		        server.h.send_data(sid, b"x" * (1000 if path == "/full" else 10))
+		        server.flush()
+	END
+	set='stall_timeout=300ms' both_http2 "$server_port" <<-'END'
+		c = Client()
+		c.h.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1000})
+		c.flush()
+		while c.h.remote_settings is None or c.h.local_settings.initial_window_size != 1000:
+		    c.read()
+		sid = c.ask("/full")
+		data = b""
+		while len(data) < 1000:  # the answer is read and none of it acknowledged
+		    data += c.s.recv(65536)
+		time.sleep(0.8)
+		c.s.close()
+		c = Client()
+		c.ask("/stall")
+		if is_guarded:
+		    begin = ms()
+		    while (o := error_of(c.read)) is True:
+		        pass
+		    assert o == "ETIMEDOUT", o
+		    met(begin, 300)
+		else:
+		    while readable(c.s, 500):
+		        c.read()
+	END
+	assert_equal "$(failed_by "127.0.0.1:$server_port" stall_timeout)" 1
+	assert_equal "$(destination "127.0.0.1:$server_port" calls.failure)" 1
+}
+
+@test "a server that takes the preface and never speaks is bounded like one that never answers (A11)" {
+	serves server <<-'END'
+		def serve(c):
+		    hold(c)
+	END
+	set='answer_timeout=300ms' both_http2 "$server_port" <<-'END'
+		begin = ms()
+		c = Client()
+		if is_guarded:
+		    assert error_of(c.read) == "ETIMEDOUT"
+		    met(begin, 300)
+		else:
+		    assert not readable(c.s, 600)
+	END
+	assert_equal "$(tally "$server_port")" "1 failure answer_timeout 1"
+}
+
+@test "all streams of a connection hang: the circuit opens (A11)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    pass
+	END
+	set='answer_timeout=300ms' both_http2 "$server_port" <<-'END'
+		c = Client()
+		for i in range(5):
+		    c.ask("/")
+		if is_guarded:
+		    while (o := error_of(c.read)) is True:
+		        pass
+		    assert o == "ETIMEDOUT", o
+		    assert error_of(dial) == "ECONNREFUSED"
+	END
+	assert_equal "$(tally "$server_port")" "5 failure 1 rejected answer_timeout 5"
+}
+
+@test "grpc-timeout is the app's own: its end is a failure of that call alone, and ends no socket (A11, C2)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    if path == "/ok":
+		        server.answer(sid, trailers=[("grpc-status", "0")])
+	END
+	set='deadline=5s' both_http2 "$server_port" <<-'END'
+		c = Client()
+		sid = c.ask("/hang", [("grpc-timeout", "200m")])
+		time.sleep(0.5)
+		if is_guarded:
+		    assert '"deadline":1' in resil("status", "--json").replace(" ", "")
+		c.cancel(sid)
+		sid = c.ask("/hang", [("grpc-timeout", "100000u")])
+		time.sleep(0.11)
+		c.cancel(sid)
+		assert c.get("/ok", [("grpc-timeout", "2S")]) == 200
+	END
+	assert_equal "$(tally "$server_port")" "1 success 2 failure deadline 2"
+}
+
+@test "while the circuit is open the streams of a kept connection pass, and count as stale (B20)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    server.answer(sid, 503 if path == "/503" else 200)
+	END
+	set='recovery_timeout=20s' both_http2 "$server_port" <<-'END'
+		c = Client()
+		for i in range(5):
+		    assert c.get("/503") == 503
+		if is_guarded:
+		    assert error_of(dial) == "ECONNREFUSED"
+		assert c.get("/ok") == 200
+		if is_guarded:
+		    assert error_of(dial) == "ECONNREFUSED"
+	END
+	assert_equal "$(destination "127.0.0.1:$server_port" state)" open
+}
+
+# ---- how it begins ----
+
+@test "HTTP/2 by an upgrade from HTTP/1 (h2c): the request goes on as the first stream" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    server.answer(sid, 503 if path == "/503" else 200, body=path.encode())
+		def serve(c):
+		    fields = dict(line.split(b": ", 1) for line in head(c).split(b"\r\n") if b": " in line)
+		    c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+		    Http2(c).serve(settings=fields[b"HTTP2-Settings"])
+	END
+	both_http2 "$server_port" <<-'END'
+		s = dial()
+		s.sendall(b"GET /upgraded HTTP/1.1\r\nHost: here\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n")
+		rest = s.recv(65536).partition(b"\r\n\r\n")[2]  # what follows in the same octets is HTTP/2
+		c = Client(s, begins="initiate_upgrade_connection", first=rest)
+		c.until(1)
+		assert c.status[1] == 200 and c.body[1] == b"/upgraded"
+		assert c.get("/503") == 503
+	END
+	assert_equal "$(tally "$server_port")" "1 success 1 failure http_gateway 1"
+	run under curl -sS --http2 "http://127.0.0.1:$server_port/x" -w ' %{http_version}'
+	assert_success
+	assert_output "/upgraded 2"
+}
+
+@test "the server's SETTINGS come before the client's preface: its frames are followed from the first" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    server.answer(sid, 503)
+	END
+	both_http2 "$server_port" <<-'END'
+		s = dial()
+		assert s.recv(9)[3] == 4
+		c = Client(s)
+		first = c.s.recv
+		c.h.receive_data(b"\0\0\0\4\0\0\0\0\0")  # what was read of it, without its settings
+		rest = s.recv(65536)
+		s.sendall(c.h.data_to_send())
+		sid = c.ask("/")
+		c.until(sid)
+		assert c.status[sid] == 503
+	END
+	assert_equal "$(tally "$server_port")" "1 failure http_gateway 1"
+}
+
+@test "what is no HTTP/2 behind its preface is left alone: no verdict of a stream, no limit (A8)" {
+	serves server <<-'END'
+		def serve(c):
+		    c.recv(65536)
+		    c.sendall(b"nonsense of some length")
+		    hold(c)
+	END
+	set='answer_timeout=200ms' both_http2 "$server_port" <<-'END'
+		c = Client()
+		c.ask("/")
+		b = b""
+		while b"length" not in b:
+		    b += c.s.recv(100)
+		assert not readable(c.s, 600)
+	END
+	assert_equal "$(tally "$server_port")" "1 neutral"
+}
+
+# ---- programs that nobody here wrote ----
+
+# nghttpd_start: a server of files; nghttpd_port, its folder $dir/www.
+nghttpd_start() {
+	mkdir "$dir/www"
+	head -c 200000 /dev/urandom >"$dir/www/data"
+	echo small >"$dir/www/small"
+	nghttpd_port=$(free_port)
+	start nghttpd bare nghttpd --no-tls --address 127.0.0.1 -d "$dir/www" "$nghttpd_port"
+	up nghttpd "$nghttpd_pid" "$nghttpd_port"
+}
+
+@test "h2load: thousands of requests over few connections are as many successes, and nothing else" {
+	nghttpd_start
+	url=http://127.0.0.1:$nghttpd_port
+	loads() { "$1" h2load -n 3000 -c 3 -m 30 "$url/small" "$url/data"; }
+	run loads bare
+	assert_success
+	assert_output --partial "3000 succeeded, 0 failed, 0 errored, 0 timeout"
+	shim_part
+	export RESIL_SET='answer_timeout=20s;stall_timeout=20s;deadline=60s'
+	run loads under
+	assert_success
+	assert_output --partial "3000 succeeded, 0 failed, 0 errored, 0 timeout"
+	assert_equal "$(tally "$nghttpd_port")" "3000 success"
+}
+
+@test "nghttp and curl: the same bytes, one stream after another and several at once" {
+	nghttpd_start
+	url=http://127.0.0.1:$nghttpd_port
+	gets() { "$1" curl -sS --http2-prior-knowledge "$url/data" -o "$dir/got" -w '%{http_version} %{http_code}'; }
+	run gets bare
+	assert_success
+	assert_output "2 200"
+	shim_part
+	run gets under
+	assert_success
+	assert_output "2 200"
+	cmp "$dir/got" "$dir/www/data"
+	under nghttp "$url/data" >"$dir/got"
+	cmp "$dir/got" "$dir/www/data"
+	under nghttp -d "$dir/www/data" "$url/small" >"$dir/got"
+	cmp "$dir/got" "$dir/www/small"
+	under nghttp -n "$url/data" "$url/small" "$url/none"
+	for group in curl nghttp; do
+		assert_equal "$(destination "127.0.0.1:$nghttpd_port" calls.failure -g $group)" 0
+	done
+	assert_equal "$(destination "127.0.0.1:$nghttpd_port" calls.success -g nghttp)" 5
+}
+
+@test "nginx speaks HTTP/2; its 502 is one" {
+	port=$(free_port)
+	nginx_config web "$port" 'proxy_pass http://127.0.0.1:1;'
+	sed -i "s/listen 127.0.0.1:$port/listen 127.0.0.1:$port http2/" "$dir/web.conf"
+	start web bare nginx -c "$dir/web.conf" -e stderr
+	up web "$web_pid" "$port"
+	gets() { "$1" curl -s --http2-prior-knowledge -o /dev/null -w '%{http_version} %{http_code}' "http://127.0.0.1:$port/"; }
+	assert_equal "$(gets bare)" "2 502"
+	shim_part
+	assert_equal "$(gets under)" "2 502"
+	assert_equal "$(tally "$port")" "1 failure http_gateway 1"
+}
+
+grpc_prelude='
+import grpc
+from concurrent import futures
+
+class Handler(grpc.GenericRpcHandler):
+    def service(self, details):
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: answer(details.method, request, context))
+
+def serve_on(port):
+    server = grpc.server(futures.ThreadPoolExecutor(20), handlers=(Handler(),))
+    port = server.add_insecure_port("127.0.0.1:%d" % port)
+    server.start()
+    return server, port
+
+def code_of(channel, method, timeout=None):
+    try:
+        channel.unary_unary(method)(b"x", timeout=timeout)
+        return 0
+    except grpc.RpcError as e:
+        return e.code().value[0]
+'
+# serves_grpc NAME: python on stdin defines answer(method, request, context).
+serves_grpc() {
+	local code
+	code=$(cat)
+	start "$1" bare python3 -u -c "$server_prelude$grpc_prelude
+$code
+server, port = serve_on(0)
+say('port', port)
+server.wait_for_termination()
+threading.Event().wait()"
+	wait_until file_has '^port ' "$dir/$1.out"
+	printf -v "$1_port" %s "$(sed -n 's/^port //p' "$dir/$1.out")"
+}
+
+@test "gRPC, its own client and server: statuses, a call that hangs, its own time-out (A11, A14)" {
+	serves_grpc server <<-'END'
+		def answer(method, request, context):
+		    if method == "/s/hang":
+		        time.sleep(2)
+		        return b""
+		    code = int(method[3:])
+		    if code:
+		        context.abort([c for c in grpc.StatusCode if c.value[0] == code][0], "why")
+		    return b"y"
+	END
+	both "$server_port" <<-END
+		$grpc_prelude
+		channel = grpc.insecure_channel("127.0.0.1:%d" % port)
+		for code in range(17):
+		    assert code_of(channel, "/s/%d" % code, 20) == code
+		if not is_guarded:
+		    sys.exit(0)
+		assert code_of(channel, "/s/hang", 0.3) == 4
+		channel.close()
+	END
+	assert_equal "$(tally "$server_port")" "12 success 6 failure deadline 1 grpc 5"
+}
+
+@test "a gRPC server that restarts: its GOAWAY makes no failure, and no circuit opens (A11)" {
+	serves_grpc server <<-'END'
+		def answer(method, request, context):
+		    if method == "/s/restart":
+		        def restart():
+		            global server
+		            was, server = server, serve_on(port)[0]  # SO_REUSEPORT: the next listens before this one ends
+		            was.stop(5).wait()
+		        threading.Thread(target=restart).start()
+		    time.sleep(0.02)
+		    return b"y"
+	END
+	set='failure_threshold=1' both "$server_port" <<-END
+		$grpc_prelude
+		channel = grpc.insecure_channel("127.0.0.1:%d" % port)
+		for i in range(60):
+		    assert code_of(channel, "/s/restart" if i in (10, 30) else "/s/do", 20) == 0
+		channel.close()
+	END
+	assert_equal "$(destination "127.0.0.1:$server_port" calls.failure)" 0
+	assert_equal "$(destination "127.0.0.1:$server_port" calls.success)" 60
+	assert_equal "$(destination "127.0.0.1:$server_port" calls.in_flight)" 0
+}
+
+@test "a gRPC server that hangs is bounded by the deadline; the circuit opens, and the app hears UNAVAILABLE at once (A11, C1)" {
+	serves_grpc server <<-'END'
+		def answer(method, request, context):
+		    time.sleep(3)
+		    return b""
+	END
+	set='deadline=300ms;recovery_timeout=20s' both "$server_port" <<-END
+		$grpc_prelude
+		channel = grpc.insecure_channel("127.0.0.1:%d" % port)
+		if not is_guarded:
+		    assert code_of(channel, "/s/hang", 0.6) == 4
+		    sys.exit(0)
+		pool = futures.ThreadPoolExecutor(5)
+		begin = ms()
+		codes = list(pool.map(lambda i: code_of(channel, "/s/hang", 20), range(5)))
+		assert codes == [14] * 5 and ms() - begin < 2500, (codes, ms() - begin)
+		assert code_of(channel, "/s/hang", 20) == 14
+		channel.close()
+	END
+	assert_equal "$(destination "127.0.0.1:$server_port" state)" open
+	assert_equal "$(destination "127.0.0.1:$server_port" calls.failure)" 5
+}
