@@ -2,6 +2,7 @@
 #include "wire/sniff.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
 /* As much of `word` as there is. */
@@ -25,15 +26,27 @@ static enum sniff client_hello(const unsigned char *p, size_t n)
  * ("PING\r\n", "EHLO a"): a target begins with a slash, an asterisk, or is a URL or an authority. */
 static enum sniff request_line(const unsigned char *p, size_t n)
 {
-	static const char *const methods[] = {"GET", "POST", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT",
-		"TRACE", "COPY", "LOCK", "MKCOL", "MOVE", "PROPFIND", "PROPPATCH", "SEARCH", "UNLOCK", "BIND", "REBIND",
-		"UNBIND", "ACL", "REPORT", "MKACTIVITY", "CHECKOUT", "MERGE", "M-SEARCH", "NOTIFY", "SUBSCRIBE",
-		"UNSUBSCRIBE", "PURGE", "MKCALENDAR", "LINK", "UNLINK", "SOURCE"};
+#define METHOD(name)                                                                                                   \
+	{                                                                                                              \
+		sizeof name - 1, name                                                                                  \
+	}
+	static const struct {
+		uint8_t length;
+		char name[12];
+	} methods[] = {METHOD("GET"), METHOD("POST"), METHOD("HEAD"), METHOD("PUT"), METHOD("DELETE"), METHOD("PATCH"),
+		METHOD("OPTIONS"), METHOD("CONNECT"), METHOD("TRACE"), METHOD("COPY"), METHOD("LOCK"), METHOD("MKCOL"),
+		METHOD("MOVE"), METHOD("PROPFIND"), METHOD("PROPPATCH"), METHOD("SEARCH"), METHOD("UNLOCK"),
+		METHOD("BIND"), METHOD("REBIND"), METHOD("UNBIND"), METHOD("ACL"), METHOD("REPORT"),
+		METHOD("MKACTIVITY"), METHOD("CHECKOUT"), METHOD("MERGE"), METHOD("M-SEARCH"), METHOD("NOTIFY"),
+		METHOD("SUBSCRIBE"), METHOD("UNSUBSCRIBE"), METHOD("PURGE"), METHOD("MKCALENDAR"), METHOD("LINK"),
+		METHOD("UNLINK"), METHOD("SOURCE")};
 	bool may_become = false;
 
+	if (p[0] < 'A' || p[0] > 'Z')
+		return SNIFF_UNKNOWN;
 	for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-		size_t length = strlen(methods[i]);
-		if (!agrees(p, n, methods[i], length))
+		size_t length = methods[i].length;
+		if (p[0] != methods[i].name[0] || !agrees(p, n, methods[i].name, length))
 			continue;
 		if (n < length + 2) {
 			may_become |= n <= length || p[length] == ' ';
@@ -42,9 +55,9 @@ static enum sniff request_line(const unsigned char *p, size_t n)
 		if (p[length] != ' ')
 			continue;
 		const unsigned char *target = p + length + 1;
-		if (*target == '/' || (*target == '*' && strcmp(methods[i], "OPTIONS") == 0))
+		if (*target == '/' || (*target == '*' && strcmp(methods[i].name, "OPTIONS") == 0))
 			return SNIFF_HTTP1;
-		if (strcmp(methods[i], "CONNECT") == 0)
+		if (strcmp(methods[i].name, "CONNECT") == 0)
 			return *target > ' ' && *target < 0x7f ? SNIFF_HTTP1 : SNIFF_UNKNOWN;
 		/* To a proxy. */
 		if (!agrees(target, n - length - 1, "http", 4))
@@ -63,7 +76,7 @@ enum sniff sniff_client(const void *first, size_t n)
 		return SNIFF_MORE;
 	if (p[0] == TLS_HANDSHAKE)
 		return client_hello(p, n);
-	if (agrees(p, n, preface, sizeof preface - 1))
+	if (p[0] == preface[0] && agrees(p, n, preface, sizeof preface - 1))
 		return n < sizeof preface - 1 ? SNIFF_MORE : SNIFF_H2;
 	return request_line(p, n);
 }
