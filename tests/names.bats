@@ -234,3 +234,127 @@ resolves() { # CLIENT WORDS
 	resolves wget 'unable to resolve host address'
 	resolves psql 'Temporary failure in name resolution'
 }
+
+@test "look-ups have a circuit of their own, dns:NAME; while it is open they fail at once with EAI_FAIL (D8)" {
+	dns_start
+	zone flaky.test never
+	shim_part
+	export RESIL_SET='resolve_timeout=200ms;trip_on=dns refused;failure_threshold=2;recovery_timeout=30s'
+	for i in 1 2; do
+		told under "$bin/lookup" getaddrinfo flaky.test
+		assert_output EAI_AGAIN
+	done
+	assert_equal "$(destination dns:flaky.test state)" open
+	assert_equal "$(failed_by dns:flaky.test dns)" 2
+	asked=$(queries flaky.test)
+	zone flaky.test answer 127.0.0.1
+	told under "$bin/lookup" getaddrinfo FLAKY.test.
+	assert_output EAI_FAIL
+	within "$took" 30
+	told under "$bin/lookup" gethostbyname flaky.test
+	assert_output NO_RECOVERY
+	assert_equal "$(queries flaky.test)" "$asked"
+	assert_equal "$(destination dns:flaky.test calls.rejected)" 2
+	run resil metrics
+	assert_line --regexp '^resil_deadline_exceeded_total\{.*destination="dns:flaky.test",phase="resolve"\} 2$'
+	# The probe.
+	resil reset dns:flaky.test
+	told under "$bin/lookup" getaddrinfo4 flaky.test
+	assert_output 127.0.0.1
+	assert_equal "$(destination dns:flaky.test state)" closed
+}
+
+@test "no such name is an answer; SERVFAIL and silence are not; addresses and /etc/hosts have no circuit (D8)" {
+	dns_start "options timeout:1 attempts:1"
+	zone broken.test servfail
+	zone nothing.test answer
+	shim_part
+	export RESIL_SET='trip_on=dns;failure_threshold=1;recovery_timeout=30s'
+	for i in 1 2; do
+		told under "$bin/lookup" getaddrinfo gone.test
+		assert_output EAI_NONAME
+		told under "$bin/lookup" gethostbyname nothing.test
+		assert_output NO_DATA
+	done
+	assert_equal "$(destination dns:gone.test calls.success)" 2
+	assert_equal "$(destination dns:nothing.test state)" closed
+	told under "$bin/lookup" getaddrinfo broken.test
+	assert_output EAI_AGAIN
+	told under "$bin/lookup" getaddrinfo broken.test
+	assert_output EAI_FAIL
+	for name in localhost hosts-only.test 127.0.0.1; do
+		run under "$bin/lookup" getaddrinfo "$name"
+		assert_success
+	done
+	run resil status
+	refute_output --regexp 'localhost|hosts-only|127.0.0.1'
+}
+
+@test "dns that is not in trip_on opens nothing, and with no key set a look-up leaves nothing behind (D8 E5)" {
+	dns_start
+	zone silent.test never
+	zone one.test answer 127.0.0.1
+	shim_part
+	export RESIL_SET='resolve_timeout=100ms;failure_threshold=1'
+	for i in 1 2; do
+		told under "$bin/lookup" getaddrinfo silent.test
+		assert_output EAI_AGAIN
+	done
+	assert_equal "$(destination dns:silent.test state)" closed
+	rm -rf "$RESIL_STATE_DIR"
+	RESIL_SET='' under "$bin/lookup" getaddrinfo4 one.test
+	[ ! -e "$RESIL_STATE_DIR" ] || fail "$(ls -lR "$RESIL_STATE_DIR")"
+}
+
+@test "stale_dns: the last good answer, in a new process too, when the resolver fails; told in the events (D9)" {
+	dns_start
+	zone app.test answer 127.0.0.1 127.0.0.2 ::1
+	zone other.test answer 127.0.0.3
+	shim_part
+	export RESIL_SET='resolve_timeout=200ms;stale_dns=1h;trip_on=dns;failure_threshold=2;recovery_timeout=30s'
+	told under "$bin/lookup" getaddrinfo app.test
+	assert_success
+	fresh=$output
+	zone app.test never
+	told under "$bin/lookup" getaddrinfo app.test
+	assert_output "$fresh"
+	[ "$took" -ge 199 ] || fail "$took ms"
+	told under "$bin/lookup" getaddrinfo6 app.test 80
+	assert_output ::1
+	# Open by now: at once, and still the last good answer.
+	assert_equal "$(destination dns:app.test state)" open
+	for how in gethostbyname gethostbyname_r gethostbyname2; do
+		told under "$bin/lookup" "$how" app.test
+		assert_output app.test,127.0.0.1,127.0.0.2
+		within "$took" 30
+	done
+	told under "$bin/lookup" getaddrinfo other.test
+	assert_output 127.0.0.3
+	assert_equal "$(destination dns:app.test fallbacks.stale_dns)" 5
+	run resil events --json
+	assert_line --regexp '"type":"fallback","destination":"dns:app.test","reason":"stale_dns: an answer of [0-9]+m?s ago"'
+	run resil metrics
+	assert_line --regexp '^resil_fallback_total\{.*destination="dns:app.test",source="stale_dns"\} 5$'
+}
+
+@test "stale_dns: never older than that, and not where the resolver says no (D9)" {
+	dns_start
+	zone app.test answer 127.0.0.1
+	shim_part
+	export RESIL_SET='resolve_timeout=100ms;stale_dns=1500ms'
+	told under "$bin/lookup" getaddrinfo app.test
+	assert_output 127.0.0.1
+	answered=$(now_ms)
+	zone app.test nxdomain
+	told under "$bin/lookup" getaddrinfo app.test
+	assert_output EAI_NONAME
+	zone app.test never
+	is_refused() {
+		asked=$(now_ms)
+		told under "$bin/lookup" getaddrinfo app.test
+		[ "$output" = EAI_AGAIN ] || { [ "$output" = 127.0.0.1 ] && [ $((asked - answered)) -lt 1500 ] && return 1; }
+	}
+	wait_until is_refused
+	assert_output EAI_AGAIN
+	[ $(($(now_ms) - answered)) -ge 1500 ] || fail "refused after $(($(now_ms) - answered)) ms"
+}

@@ -177,10 +177,17 @@ static void put_stale(const struct series *s)
 
 static void put_deadlines(const struct series *s)
 {
+	labelled(s, "phase", "resolve", s->v->late_look_ups);
 	labelled(s, "phase", "connect", s->v->kinds[FAILURE_CONNECT_TIMEOUT]);
 	labelled(s, "phase", "answer", s->v->kinds[FAILURE_ANSWER_TIMEOUT]);
 	labelled(s, "phase", "stall", s->v->kinds[FAILURE_STALL_TIMEOUT]);
 	labelled(s, "phase", "call", s->v->kinds[FAILURE_DEADLINE]);
+}
+
+static void put_fallbacks(const struct series *s)
+{
+	if (s->v->stale_answers)
+		labelled(s, "source", "stale_dns", s->v->stale_answers);
 }
 
 static const struct {
@@ -199,6 +206,7 @@ static const struct {
 	{"resil_stale_results_total", "counter",
 		"Verdicts of calls begun before the last state change: they changed nothing.", put_stale},
 	{"resil_deadline_exceeded_total", "counter", "Limits that ran out, by phase of the call.", put_deadlines},
+	{"resil_fallback_total", "counter", "Answers from another source than the destination.", put_fallbacks},
 };
 
 static void family_head(struct text *t, const char *name, const char *type, const char *help)

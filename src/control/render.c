@@ -172,7 +172,10 @@ void render_view(struct text *t, const struct circuit_view *v)
 		text_str(t, "null");
 	}
 	text_str(t, ",\"bulkhead\":{\"in_use\":0,\"limit\":null,\"waiting\":0,\"rejected\":0},\"endpoints\":[],"
-		    "\"fallbacks\":{},\"faults\":{}}");
+		    "\"fallbacks\":{");
+	if (v->stale_answers)
+		json_u64(t, "stale_dns", v->stale_answers, "");
+	text_str(t, "},\"faults\":{}}");
 }
 
 void render_destination(struct text *t, const struct region *r, uint32_t index, int64_t now_ns)

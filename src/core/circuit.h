@@ -82,6 +82,7 @@ struct circuit_view {
 	uint64_t probe_results[5];
 	uint64_t opened_total;
 	uint64_t transitions[3][3];
+	uint64_t late_look_ups, stale_answers; /* of "dns:NAME" */
 	bool has_last; /* the last transition */
 	enum breaker_state last_from, last_to;
 	char last_reason[48];

@@ -97,6 +97,8 @@ void circuit_view(const struct region *r, uint32_t destination, int64_t now_ns, 
 	for (int i = 0; i < 9; i++)
 		view->transitions[i / 3][i % 3] = get(&d->transitions[i / 3][i % 3]);
 	view->opened_total = get(&d->opened_total);
+	view->late_look_ups = get(&d->late_look_ups);
+	view->stale_answers = get(&d->stale_answers);
 	view->in_flight = member_calls_in_flight(r, destination);
 	view_recent(d, now_ns, view);
 	view->p50_us = latency_quantile_us(&d->latency, 5000);

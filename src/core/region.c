@@ -17,7 +17,9 @@ static const char magic[8] = "resil";
 
 _Static_assert(sizeof(struct member) == 120, "layout 3");
 _Static_assert(sizeof(struct event) == 512, "layout 3");
-_Static_assert(sizeof(struct destination) == 5312, "layout 3");
+_Static_assert(sizeof(struct known_name) == 944, "layout 3");
+_Static_assert(sizeof(struct endpoint) == 56, "layout 3");
+_Static_assert(sizeof(struct destination) == 5376, "layout 3");
 _Static_assert(
 	offsetof(struct destination, breaker) % 64 == 0 && offsetof(struct destination, lease) % 64 == 0, "layout 3");
 
@@ -36,9 +38,19 @@ static size_t events_at(void)
 	return members_at() + aligned(sizeof(struct member) * REGION_MEMBERS);
 }
 
-static size_t destinations_at(void)
+static size_t known_at(void)
 {
 	return events_at() + aligned(sizeof(struct event) * REGION_EVENTS);
+}
+
+static size_t endpoints_at(void)
+{
+	return known_at() + aligned(sizeof(struct known_name) * REGION_KNOWN);
+}
+
+static size_t destinations_at(void)
+{
+	return endpoints_at() + aligned(sizeof(struct endpoint) * REGION_ENDPOINTS);
 }
 
 size_t region_size(uint32_t capacity)
@@ -60,6 +72,8 @@ static void point(struct region *r, void *at, uint32_t capacity)
 	r->header = at;
 	r->members = (struct member *)(void *)(base + members_at());
 	r->events = (struct event *)(void *)(base + events_at());
+	r->known = (struct known_name *)(void *)(base + known_at());
+	r->endpoints = (struct endpoint *)(void *)(base + endpoints_at());
 	r->destinations = (struct destination *)(void *)(base + destinations_at());
 	r->capacity = capacity;
 	r->size = region_size(capacity);

@@ -2,7 +2,8 @@
  * purpose.
  *
  * Layout (offsets only, no pointers; another layout is another file, its number is in the name):
- *    header | members[REGION_MEMBERS] | events[REGION_EVENTS] | destinations[capacity]
+ *    header | members[REGION_MEMBERS] | events[REGION_EVENTS] | known[REGION_KNOWN] | endpoints[REGION_ENDPOINTS] |
+ *    destinations[capacity]
  * Writers: every member and the command, by atomics only; there is no lock anywhere. Readers: the same.
  * A crash at any line: each structure says beside itself what a half-done write leaves and who redoes it.
  * Never trusted for memory safety (E10): sizes and counts used for access are this process's own (struct region),
@@ -31,7 +32,10 @@
 #define REGION_SHARDS 8		  /* parts of what every rejected call counts */
 #define REGION_ADDRESSES 16	  /* of a name, known at an opening (B21) */
 #define REGION_RULE_OBSERVED 0x80000000u
-#define MEMBER_USES 16 /* destinations a member counts its calls in flight for */
+#define REGION_KNOWN 256 /* names whose last good answer is kept */
+#define REGION_KNOWN_ADDRESSES 32
+#define REGION_ENDPOINTS 1024 /* addresses of names that have several */
+#define MEMBER_USES 16	      /* destinations a member counts its calls in flight for */
 
 /* A process of the group.
  * id: pid 22 bits | start time (clock ticks since boot, modulo 2^28) 28 | reuse 14. Claimed by CAS from 0 (or from a
@@ -61,6 +65,33 @@ struct event {
 	char exe[32];
 	char reason[176]; /* "5 consecutive failures (refused)", phase of a deadline, text of an error */
 	char destination[REGION_NAME_MAX + 1];
+};
+
+/* The last good answer to look-ups of a name; known.h says how it is written and read. */
+struct known_host {
+	uint8_t ip[16];
+	uint32_t scope;
+};
+struct known_name {
+	_Atomic uint64_t key; /* hash of the name; 0: empty, or being written */
+	uint64_t check;
+	int64_t at_ns[2]; /* when its IPv4 and its IPv6 addresses were told, CLOCK_MONOTONIC; 0: never */
+	int64_t written_ns;
+	uint32_t count;
+	struct known_host host[REGION_KNOWN_ADDRESSES]; /* as the resolver ordered them */
+	char name[256];
+};
+
+/* The health of one address of a name at one port; endpoint.h says how it is claimed. */
+struct endpoint {
+	_Atomic uint64_t id;   /* hash of name and address (48) | port (16); 0: free */
+	_Atomic uint64_t word; /* endpoint.h */
+	_Atomic int64_t used_ns;
+	_Atomic uint32_t destination; /* that it was last used for, + 1: for display */
+	_Atomic uint32_t is_ready;    /* ip and scope are written: they are a function of the id */
+	uint8_t ip[16];
+	uint32_t scope;
+	uint32_t unused;
 };
 
 /* One circuit. key_hash is claimed by CAS from 0; name and policy are a function of the key, so whoever meets a claimed
@@ -94,8 +125,10 @@ struct destination {
 	_Atomic uint64_t run_from; /* rejections before the present run */
 	_Atomic uint64_t kinds[FAILURE_KIND_COUNT];
 	_Atomic uint64_t opened_total;
-	_Atomic uint64_t transitions[3][3]; /* [from][to], enum breaker_state */
-	_Atomic uint64_t probe_results[5];  /* enum probe_result */
+	_Atomic uint64_t late_look_ups, stale_answers; /* of "dns:NAME" */
+	_Atomic int64_t stale_told_ns;		       /* last event about a stale answer */
+	_Atomic uint64_t transitions[3][3];	       /* [from][to], enum breaker_state */
+	_Atomic uint64_t probe_results[5];	       /* enum probe_result */
 
 	/* The last transition, for display. Written after the winning CAS by its winner only; a crash leaves the one
 	 * before. */
@@ -142,6 +175,8 @@ struct region {
 	struct region_header *header;
 	struct member *members;
 	struct event *events;
+	struct known_name *known;
+	struct endpoint *endpoints;
 	struct destination *destinations;
 	uint32_t capacity;
 	bool is_shared; /* false: private memory (state = private, or no shared memory to be had) */

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/real.h"
 #include "base/sys.h"
+#include "core/region.h"
 #include "engine/guest.h"
 #include "engine/look_up.h"
 #include "engine/resolver.h"
@@ -27,16 +28,14 @@ static unsigned add(struct addr *list, unsigned n, const struct addr *a)
 	return n;
 }
 
-static void learn_addrinfo(const char *node, const struct addrinfo *res)
+static unsigned list_addrinfo(struct addr list[NAMES_ADDRESSES], const struct addrinfo *res)
 {
-	struct addr list[NAMES_ADDRESSES], a;
+	struct addr a;
 	unsigned n = 0;
-	int saved = errno;
 	for (; res; res = res->ai_next)
 		if (addr_from_sockaddr(&a, res->ai_addr, res->ai_addrlen) && a.family == ADDR_INET)
 			n = add(list, n, &a);
-	names_learn(node, list, n, clock_now_ns());
-	errno = saved;
+	return n;
 }
 
 /* The port of a service given in digits; 0: none, or a name. */
@@ -59,52 +58,113 @@ static bool needs_this_thread(const char *node, int flags)
 	return flags & AI_CANONIDN;
 }
 
-static int ask_addrinfo(
-	struct look_up *l, const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **res)
+static enum look_up_news news_of(int result)
+{
+	switch (result) {
+	case 0:
+	case EAI_NONAME:
+	case EAI_NODATA:
+	case EAI_ADDRFAMILY: return LOOK_UP_ANSWERED;
+	case EAI_AGAIN:
+	case EAI_FAIL: return LOOK_UP_FAILED;
+	default: return LOOK_UP_NEUTRAL;
+	}
+}
+
+static int ask_addrinfo(struct look_up *l, const char *node, const char *service, const struct addrinfo *hints,
+	struct addrinfo **res, enum look_up_news *news)
 {
 	const struct resolver_question q = {
 		.kind = RESOLVER_ADDRINFO, .node = node, .service = service, .hints = hints};
-	struct resolver_answer answer;
-	switch (resolver_ask(&q, l->until_ns, &answer)) {
-	case RESOLVER_ANSWERED: break;
-	case RESOLVER_LATE: look_up_is_late(l); return l->is_of_deadline ? EAI_FAIL : EAI_AGAIN;
-	case RESOLVER_IN_PLACE: return real.getaddrinfo(node, service, hints, res);
+	struct resolver_answer answer = {.result = 0};
+	enum resolver_end end = RESOLVER_IN_PLACE;
+	if (l->until_ns && !needs_this_thread(node, hints ? hints->ai_flags : 0))
+		end = resolver_ask(&q, l->until_ns, &answer);
+	if (end == RESOLVER_LATE) {
+		*news = LOOK_UP_LATE;
+		return l->is_of_deadline ? EAI_FAIL : EAI_AGAIN;
 	}
-	resolver_release(&answer);
-	if (answer.result == 0)
-		*res = answer.list;
-	else if (answer.result == EAI_SYSTEM)
-		errno = answer.error;
+	if (end == RESOLVER_IN_PLACE) {
+		answer.result = real.getaddrinfo(node, service, hints, res);
+	} else {
+		resolver_release(&answer);
+		if (answer.result == 0)
+			*res = answer.list;
+		else if (answer.result == EAI_SYSTEM)
+			errno = answer.error;
+	}
+	*news = news_of(answer.result);
 	return answer.result;
+}
+
+/* An answer that libc makes of addresses, each asked for as the number that it is: what freeaddrinfo frees. */
+static bool make_stale(const struct look_up *l, const char *node, const char *service, const struct addrinfo *hints,
+	struct addrinfo **res)
+{
+	struct addr addrs[REGION_KNOWN_ADDRESSES];
+	unsigned n = look_up_stale(l, addrs);
+	struct addrinfo numeric = {.ai_family = AF_UNSPEC}, *first = NULL, **end = &first;
+	if (n == 0)
+		return false;
+	if (hints)
+		numeric = (struct addrinfo){.ai_flags = hints->ai_flags,
+			.ai_family = hints->ai_family,
+			.ai_socktype = hints->ai_socktype,
+			.ai_protocol = hints->ai_protocol};
+	int flags = numeric.ai_flags, saved = errno;
+	numeric.ai_flags = (flags | AI_NUMERICHOST) & ~(AI_CANONNAME | AI_IDN | AI_CANONIDN | AI_ADDRCONFIG);
+	for (unsigned i = 0; i < n; i++) {
+		char literal[80] = "";
+		struct text t = TEXT_ON(literal);
+		addr_host_text(&t, &addrs[i]);
+		if (real.getaddrinfo(literal, service, &numeric, end) != 0)
+			*end = NULL;
+		while (*end)
+			end = &(*end)->ai_next;
+	}
+	if (first && flags & AI_CANONNAME)
+		first->ai_canonname = strdup(node);
+	errno = saved;
+	*res = first;
+	return first != NULL;
 }
 
 EXPORT int getaddrinfo(const char *restrict node, const char *restrict service, const struct addrinfo *restrict hints,
 	struct addrinfo **restrict res)
 {
 	struct look_up l;
-	int r, flags = hints ? hints->ai_flags : 0;
-	enum look_up_begun begun = look_up_begin(
-		&l, flags & AI_NUMERICHOST ? NULL : node, port_of(service), hints ? hints->ai_family : AF_UNSPEC);
-	if (begun == LOOK_UP_REFUSED)
-		return EAI_FAIL;
-	if (begun == LOOK_UP_BOUNDED && !needs_this_thread(node, flags))
-		r = ask_addrinfo(&l, node, service, hints, res);
-	else
-		r = real.getaddrinfo(node, service, hints, res);
-	look_up_end(&l);
+	enum look_up_news news = LOOK_UP_FAILED;
+	int r = EAI_FAIL, flags = hints ? hints->ai_flags : 0;
+	if (look_up_begin(&l, flags & AI_NUMERICHOST ? NULL : node, port_of(service),
+		    hints ? hints->ai_family : AF_UNSPEC) == LOOK_UP_GOES) {
+		r = ask_addrinfo(&l, node, service, hints, res, &news);
+		look_up_end(&l, news);
+	}
+	bool is_fresh = r == 0;
+	if (!is_fresh && l.stale_ns && (news == LOOK_UP_FAILED || news == LOOK_UP_LATE) &&
+		make_stale(&l, node, service, hints, res)) {
+		look_up_stale_given(&l);
+		r = 0;
+	}
 	if (r == 0 && node && res && guest_is_on() && !guest_is_restricted() &&
-		!(flags & (AI_PASSIVE | AI_NUMERICHOST)))
-		learn_addrinfo(node, *res);
+		!(flags & (AI_PASSIVE | AI_NUMERICHOST))) {
+		struct addr list[NAMES_ADDRESSES];
+		int saved = errno;
+		unsigned n = list_addrinfo(list, *res);
+		names_learn(node, list, n, clock_now_ns());
+		if (is_fresh)
+			look_up_keep(&l, list, n);
+		errno = saved;
+	}
 	return r;
 }
 
-static void learn_hostent(const char *name, const struct hostent *h)
+/* ---- gethostby* ---- */
+
+static unsigned list_hostent(struct addr list[NAMES_ADDRESSES], const struct hostent *h)
 {
-	struct addr list[NAMES_ADDRESSES], a;
+	struct addr a;
 	unsigned n = 0;
-	if (!h || !name || !guest_is_on() || guest_is_restricted())
-		return;
-	int saved = errno;
 	for (char **p = h->h_addr_list; *p; p++) {
 		struct sockaddr_storage sa = {0};
 		sa.ss_family = (sa_family_t)h->h_addrtype;
@@ -115,11 +175,33 @@ static void learn_hostent(const char *name, const struct hostent *h)
 		if (addr_from_sockaddr(&a, (struct sockaddr *)&sa, sizeof sa) && a.family == ADDR_INET)
 			n = add(list, n, &a);
 	}
+	return n;
+}
+
+static void learn_hostent(const struct look_up *l, const char *name, const struct hostent *h, bool is_fresh)
+{
+	struct addr list[NAMES_ADDRESSES];
+	if (!h || !name || !guest_is_on() || guest_is_restricted())
+		return;
+	int saved = errno;
+	unsigned n = list_hostent(list, h);
 	names_learn(name, list, n, clock_now_ns());
+	if (is_fresh)
+		look_up_keep(l, list, n);
 	errno = saved;
 }
 
-/* ---- gethostby* ---- */
+static enum look_up_news host_news_of(int host_error)
+{
+	switch (host_error) {
+	case 0:
+	case HOST_NOT_FOUND:
+	case NO_DATA: return LOOK_UP_ANSWERED;
+	case TRY_AGAIN:
+	case NO_RECOVERY: return LOOK_UP_FAILED;
+	default: return LOOK_UP_NEUTRAL;
+	}
+}
 
 /* How each of them says an error: result, errno and h_errno. Not in time is TRY_AGAIN, refused NO_RECOVERY. */
 static int say_failed(struct hostent **result, int *err, int host_error)
@@ -129,34 +211,75 @@ static int say_failed(struct hostent **result, int *err, int host_error)
 	return EAGAIN;
 }
 
-/* The bounded ones of the `_r` forms; *in_place: libc is to be asked here. */
-static int ask_host(const struct look_up *l, const struct resolver_question *q, struct hostent *ret, char *buf,
-	size_t n, struct hostent **result, int *err, bool *in_place)
+/* Where a host goes, and how its absence is said. */
+struct host_room {
+	struct hostent *ret;
+	char *buf;
+	size_t n;
+	struct hostent **result;
+	int *err;
+};
+
+static int put_host(const struct hostent *h, const struct host_room *room)
+{
+	if (resolver_copy_host(h, room->ret, room->buf, room->n)) {
+		*room->result = room->ret;
+		*room->err = 0;
+		return 0;
+	}
+	*room->result = NULL;
+	*room->err = NETDB_INTERNAL;
+	return errno = ERANGE;
+}
+
+/* libc is asked by a thread of ours; false: it is to be asked here. */
+static bool ask_host(const struct look_up *l, const struct resolver_question *q, const struct host_room *room, int *r,
+	enum look_up_news *news)
 {
 	struct resolver_answer answer;
-	*in_place = false;
-	switch (resolver_ask(q, l->until_ns, &answer)) {
+	switch (l->until_ns ? resolver_ask(q, l->until_ns, &answer) : RESOLVER_IN_PLACE) {
 	case RESOLVER_ANSWERED: break;
 	case RESOLVER_LATE:
-		look_up_is_late(l);
-		return say_failed(result, err, l->is_of_deadline ? NO_RECOVERY : TRY_AGAIN);
-	case RESOLVER_IN_PLACE: *in_place = true; return 0;
+		*news = LOOK_UP_LATE;
+		*r = say_failed(room->result, room->err, l->is_of_deadline ? NO_RECOVERY : TRY_AGAIN);
+		return true;
+	case RESOLVER_IN_PLACE: return false;
 	}
-	int r = answer.result;
-	*result = NULL;
-	*err = answer.host_error;
-	if (r == 0 && answer.host) {
-		if (resolver_copy_host(answer.host, ret, buf, n)) {
-			*result = ret;
-		} else {
-			*err = NETDB_INTERNAL;
-			r = errno = ERANGE;
-		}
-	} else if (r != 0) {
-		errno = answer.error;
+	*r = answer.result;
+	*news = host_news_of(answer.host ? 0 : answer.host_error);
+	if (answer.host) {
+		*r = put_host(answer.host, room);
+	} else {
+		*room->result = NULL;
+		*room->err = answer.host_error;
+		if (answer.result != 0)
+			errno = answer.error;
 	}
 	resolver_release(&answer);
-	return r;
+	return true;
+}
+
+/* The last good answer in place of none. */
+static bool put_stale(const struct look_up *l, const char *name, int family, const struct host_room *room, int *r)
+{
+	struct addr addrs[REGION_KNOWN_ADDRESSES];
+	char *list[REGION_KNOWN_ADDRESSES + 1], *aliases[1] = {NULL};
+	unsigned n = look_up_stale(l, addrs);
+	int length = family == AF_INET6 ? 16 : 4;
+	if (n == 0)
+		return false;
+	for (unsigned i = 0; i < n; i++)
+		list[i] = (char *)addrs[i].ip + 16 - length;
+	list[n] = NULL;
+	const struct hostent h = {.h_name = (char *)(uintptr_t)name,
+		.h_aliases = aliases,
+		.h_addrtype = family == AF_INET6 ? AF_INET6 : AF_INET,
+		.h_length = length,
+		.h_addr_list = list};
+	*r = put_host(&h, room);
+	if (*r == 0)
+		look_up_stale_given(l);
+	return true;
 }
 
 /* The result of the forms without `_r`: libc's own is overwritten by the next such call just as well. */
@@ -180,133 +303,121 @@ static struct kept_host *keep_host(void)
 	return k;
 }
 
-/* *in_place: libc is to be asked here. */
-static struct hostent *ask_kept(const struct look_up *l, const struct resolver_question *q, bool *in_place)
+/* By name, of any family or of one. */
+static int by_name_r(const char *name, int family, const struct host_room *room)
 {
-	struct kept_host *k = keep_host();
+	struct look_up l;
+	enum look_up_news news = LOOK_UP_FAILED;
+	int r = 0;
+	if (look_up_begin(&l, name, 0, family ? family : AF_INET) == LOOK_UP_GOES) {
+		const struct resolver_question q = {.kind = RESOLVER_BY_NAME, .node = name, .family = family};
+		if (!ask_host(&l, &q, room, &r, &news)) {
+			r = family == AF_UNSPEC
+				    ? real.gethostbyname_r(name, room->ret, room->buf, room->n, room->result, room->err)
+				    : real.gethostbyname2_r(
+					      name, family, room->ret, room->buf, room->n, room->result, room->err);
+			news = host_news_of(r == 0 && *room->result ? 0 : *room->err);
+		}
+		look_up_end(&l, news);
+	} else {
+		r = say_failed(room->result, room->err, NO_RECOVERY);
+	}
+	bool is_fresh = *room->result != NULL;
+	if (!is_fresh && l.stale_ns && (news == LOOK_UP_FAILED || news == LOOK_UP_LATE))
+		put_stale(&l, name, family, room, &r);
+	learn_hostent(&l, name, *room->result, is_fresh);
+	return r;
+}
+
+/* The forms without `_r`: in libc's own memory where libc is asked here, else in ours. */
+static struct hostent *by_name(const char *name, int family)
+{
+	struct look_up l;
 	struct hostent *found = NULL;
-	int err = 0;
-	*in_place = !k;
-	if (!k)
-		return NULL;
-	ask_host(l, q, &k->host, k->bytes, sizeof k->bytes, &found, &err, in_place);
-	if (!*in_place && !found)
+	enum look_up_news news = LOOK_UP_FAILED;
+	int r = 0, err = NO_RECOVERY;
+	enum look_up_begun begun = look_up_begin(&l, name, 0, family ? family : AF_INET);
+	struct kept_host *k = l.until_ns || l.stale_ns ? keep_host() : NULL;
+	const struct host_room room = {k ? &k->host : NULL, k ? k->bytes : NULL, sizeof k->bytes, &found, &err};
+	if (begun == LOOK_UP_GOES) {
+		const struct resolver_question q = {.kind = RESOLVER_BY_NAME, .node = name, .family = family};
+		if (!k || !ask_host(&l, &q, &room, &r, &news)) {
+			found = family == AF_UNSPEC ? real.gethostbyname(name) : real.gethostbyname2(name, family);
+			err = found ? 0 : h_errno;
+			news = host_news_of(err);
+		}
+		look_up_end(&l, news);
+	}
+	bool is_fresh = found != NULL;
+	if (!is_fresh && k && l.stale_ns && (news == LOOK_UP_FAILED || news == LOOK_UP_LATE))
+		put_stale(&l, name, family, &room, &r);
+	learn_hostent(&l, name, found, is_fresh);
+	if (!found)
 		h_errno = err;
 	return found;
 }
 
-/* Both forms by name, of any family or of one. */
-static struct hostent *by_name(const char *name, int family, struct hostent *(*here)(const char *name, int family))
-{
-	struct look_up l;
-	struct hostent *h = NULL;
-	bool in_place = true;
-	enum look_up_begun begun = look_up_begin(&l, name, 0, family ? family : AF_INET);
-	if (begun == LOOK_UP_REFUSED) {
-		h_errno = NO_RECOVERY;
-		return NULL;
-	}
-	if (begun == LOOK_UP_BOUNDED) {
-		const struct resolver_question q = {.kind = RESOLVER_BY_NAME, .node = name, .family = family};
-		h = ask_kept(&l, &q, &in_place);
-	}
-	if (in_place)
-		h = here(name, family);
-	look_up_end(&l);
-	learn_hostent(name, h);
-	return h;
-}
-
-static struct hostent *by_name_here(const char *name, int family)
-{
-	(void)family;
-	return real.gethostbyname(name);
-}
-
-static struct hostent *by_name2_here(const char *name, int family)
-{
-	return real.gethostbyname2(name, family);
-}
-
 EXPORT struct hostent *gethostbyname(const char *name)
 {
-	return by_name(name, AF_UNSPEC, by_name_here);
+	return guest_is_on() ? by_name(name, AF_UNSPEC) : real.gethostbyname(name);
 }
 
 EXPORT struct hostent *gethostbyname2(const char *name, int family)
 {
-	if (family == AF_UNSPEC) /* libc's to refuse */
-		return real.gethostbyname2(name, family);
-	return by_name(name, family, by_name2_here);
-}
-
-static int by_name_r(
-	const char *name, int family, struct hostent *ret, char *buf, size_t n, struct hostent **result, int *err)
-{
-	struct look_up l;
-	int r = 0;
-	bool in_place = true;
-	enum look_up_begun begun = look_up_begin(&l, name, 0, family ? family : AF_INET);
-	if (begun == LOOK_UP_REFUSED)
-		return say_failed(result, err, NO_RECOVERY);
-	if (begun == LOOK_UP_BOUNDED) {
-		const struct resolver_question q = {.kind = RESOLVER_BY_NAME, .node = name, .family = family};
-		r = ask_host(&l, &q, ret, buf, n, result, err, &in_place);
-	}
-	if (in_place)
-		r = family == AF_UNSPEC ? real.gethostbyname_r(name, ret, buf, n, result, err)
-					: real.gethostbyname2_r(name, family, ret, buf, n, result, err);
-	look_up_end(&l);
-	if (r == 0)
-		learn_hostent(name, *result);
-	return r;
+	/* No family is libc's to refuse. */
+	return family != AF_UNSPEC && guest_is_on() ? by_name(name, family) : real.gethostbyname2(name, family);
 }
 
 EXPORT int gethostbyname_r(const char *restrict name, struct hostent *restrict ret, char *restrict buf, size_t n,
 	struct hostent **restrict result, int *restrict err)
 {
-	return by_name_r(name, AF_UNSPEC, ret, buf, n, result, err);
+	const struct host_room room = {ret, buf, n, result, err};
+	return guest_is_on() ? by_name_r(name, AF_UNSPEC, &room) : real.gethostbyname_r(name, ret, buf, n, result, err);
 }
 
 EXPORT int gethostbyname2_r(const char *restrict name, int family, struct hostent *restrict ret, char *restrict buf,
 	size_t n, struct hostent **restrict result, int *restrict err)
 {
-	if (family == AF_UNSPEC) /* libc's to refuse */
-		return real.gethostbyname2_r(name, family, ret, buf, n, result, err);
-	return by_name_r(name, family, ret, buf, n, result, err);
+	const struct host_room room = {ret, buf, n, result, err};
+	return family != AF_UNSPEC && guest_is_on() ? by_name_r(name, family, &room)
+						    : real.gethostbyname2_r(name, family, ret, buf, n, result, err);
 }
 
 EXPORT struct hostent *gethostbyaddr(const void *address, socklen_t len, int family)
 {
 	struct look_up l;
-	struct hostent *h = NULL;
-	bool in_place = true;
-	enum look_up_begun begun = look_up_begin_reverse(&l, address, len, family);
-	if (begun == LOOK_UP_REFUSED) {
-		h_errno = NO_RECOVERY;
+	struct hostent *found = NULL;
+	enum look_up_news news = LOOK_UP_NEUTRAL;
+	int r, err = NO_RECOVERY;
+	if (look_up_begin_reverse(&l, address, len, family) == LOOK_UP_REFUSED) {
+		h_errno = err;
 		return NULL;
 	}
-	if (begun == LOOK_UP_BOUNDED) {
-		const struct resolver_question q = {
-			.kind = RESOLVER_BY_ADDRESS, .address = address, .address_len = len, .family = family};
-		h = ask_kept(&l, &q, &in_place);
-	}
-	return in_place ? real.gethostbyaddr(address, len, family) : h;
+	struct kept_host *k = l.until_ns ? keep_host() : NULL;
+	const struct host_room room = {k ? &k->host : NULL, k ? k->bytes : NULL, sizeof k->bytes, &found, &err};
+	const struct resolver_question q = {
+		.kind = RESOLVER_BY_ADDRESS, .address = address, .address_len = len, .family = family};
+	if (!k || !ask_host(&l, &q, &room, &r, &news))
+		return real.gethostbyaddr(address, len, family);
+	look_up_end(&l, news);
+	if (!found)
+		h_errno = err;
+	return found;
 }
 
 EXPORT int gethostbyaddr_r(const void *restrict address, socklen_t len, int family, struct hostent *restrict ret,
 	char *restrict buf, size_t n, struct hostent **restrict result, int *restrict err)
 {
 	struct look_up l;
+	enum look_up_news news = LOOK_UP_NEUTRAL;
 	int r = 0;
-	bool in_place = true;
-	enum look_up_begun begun = look_up_begin_reverse(&l, address, len, family);
-	if (begun == LOOK_UP_REFUSED)
+	if (look_up_begin_reverse(&l, address, len, family) == LOOK_UP_REFUSED)
 		return say_failed(result, err, NO_RECOVERY);
-	if (begun == LOOK_UP_BOUNDED) {
-		const struct resolver_question q = {
-			.kind = RESOLVER_BY_ADDRESS, .address = address, .address_len = len, .family = family};
-		r = ask_host(&l, &q, ret, buf, n, result, err, &in_place);
-	}
-	return in_place ? real.gethostbyaddr_r(address, len, family, ret, buf, n, result, err) : r;
+	const struct host_room room = {ret, buf, n, result, err};
+	const struct resolver_question q = {
+		.kind = RESOLVER_BY_ADDRESS, .address = address, .address_len = len, .family = family};
+	if (!ask_host(&l, &q, &room, &r, &news))
+		return real.gethostbyaddr_r(address, len, family, ret, buf, n, result, err);
+	look_up_end(&l, news);
+	return r;
 }

@@ -109,7 +109,8 @@ static void settle(struct policy *p, bool is_broken)
 	if (is_broken) {
 		/* All that would end a call, or change what is sent. */
 		static const uint8_t undone[] = {KEY_CONNECT_TIMEOUT, KEY_ANSWER_TIMEOUT, KEY_STALL_TIMEOUT,
-			KEY_DEADLINE, KEY_RESOLVE_TIMEOUT, KEY_DEADLINE_HEADER, KEY_KEEPALIVE, KEY_TCP_USER_TIMEOUT};
+			KEY_DEADLINE, KEY_RESOLVE_TIMEOUT, KEY_STALE_DNS, KEY_DEADLINE_HEADER, KEY_KEEPALIVE,
+			KEY_TCP_USER_TIMEOUT};
 		static const struct value off = {.number = 0};
 		p->breaker = POLICY_BREAKER_OBSERVE;
 		p->origin[KEY_BREAKER] = (struct origin){.kind = ORIGIN_OBSERVE_ONLY};
@@ -124,9 +125,10 @@ static void settle(struct policy *p, bool is_broken)
 		p->rules.recovery_max_ms = p->rules.recovery_ms;
 }
 
-static bool guards_look_ups(const struct policy *p)
+bool config_guards_look_up(const struct policy *p)
 {
-	return p->resolve_timeout_ns || p->deadline_ns;
+	bool trips = p->breaker != POLICY_BREAKER_OFF && p->trip_mask >> FAILURE_DNS & 1;
+	return p->resolve_timeout_ns || p->deadline_ns || p->stale_dns_ns || trips;
 }
 
 /* Gives back what was reserved and not used. */
@@ -166,10 +168,10 @@ struct config *config_load(const struct config_source *source, struct text *erro
 	for (uint32_t i = 0; i < c->section_count; i++) {
 		inherit(&c->sections[i].policy, &c->defaults.policy);
 		settle(&c->sections[i].policy, c->is_broken);
-		c->guards_look_ups |= guards_look_ups(&c->sections[i].policy);
+		c->guards_look_ups |= config_guards_look_up(&c->sections[i].policy);
 	}
 	settle(&c->defaults.policy, c->is_broken);
-	c->guards_look_ups |= guards_look_ups(&c->defaults.policy);
+	c->guards_look_ups |= config_guards_look_up(&c->defaults.policy);
 	trim(c);
 	return c;
 }

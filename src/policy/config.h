@@ -52,7 +52,7 @@ struct policy {
 	uint32_t trip_mask;	    /* 1u << enum failure_kind: those that count; FAILURE_PROBE_TIMEOUT always does */
 	int64_t abandon_after_ns;   /* 0: off, a hang-up is never a failure */
 	int64_t connect_timeout_ns, answer_timeout_ns, stall_timeout_ns, deadline_ns; /* 0: off */
-	int64_t resolve_timeout_ns;						      /* 0: off */
+	int64_t resolve_timeout_ns, stale_dns_ns;				      /* 0: off */
 	int reject_errno;
 	char deadline_header[POLICY_FIELD_NAME_MAX + 1]; /* "": off */
 	int64_t keepalive_ns, tcp_user_timeout_ns;	 /* 0: off; keepalive is of whole seconds */
@@ -107,7 +107,8 @@ const struct policy *config_match(const struct config *c, const struct target *t
 /* The rule for a look-up of a name (as above), before its addresses are known: the first whose executable, name and
  * port fit; port 0, since a look-up may name none: any. */
 const struct policy *config_match_look_up(const struct config *c, const char *name, uint16_t port, const char *exe);
-/* Does any rule ask for something at look-ups? */
+/* Does this rule ask for something at look-ups: a limit, a circuit that `dns` trips, a stale answer? Does any? */
+bool config_guards_look_up(const struct policy *p);
 bool config_guards_look_ups(const struct config *c);
 
 /* Policies in file order, [defaults] last; null beyond the end. For listings. */

@@ -60,6 +60,8 @@
 		"the whole call, from the name look-up to the last byte of its answer")                                \
 	X(RESOLVE_TIMEOUT, "resolve_timeout", DURATION, resolve_timeout_ns, "off", 0, 86400000000000,                  \
 		"a name look-up: getaddrinfo, gethostbyname and gethostbyaddr")                                        \
+	X(STALE_DNS, "stale_dns", DURATION, stale_dns_ns, "off", 0, 31536000000000000,                                 \
+		"how old a last good answer may be when the resolver fails")                                           \
 	X(REJECT_ERRNO, "reject_errno", ERRNO, reject_errno, "ECONNREFUSED", 0, 0, "what a rejected connect returns")  \
 	X(DEADLINE_HEADER, "deadline_header", FIELD_NAME, deadline_header, "off", 0, POLICY_FIELD_NAME_MAX,            \
 		"the header field that tells the time left, added to plain HTTP/1 requests")                           \

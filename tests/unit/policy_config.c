@@ -414,6 +414,7 @@ static const struct limits limits[KEY_COUNT] = {
 	[KEY_ABANDON_AFTER] = {{"off", "1ms", "24h"}, {"0ms", "0", "1", "", "25h", "86400001ms", "-1s", "none"}},
 	[KEY_ANSWER_TIMEOUT] = {{"off", "1ms", "24h"}, {"0s", "0", "1", "", "25h", "86400001ms", "-1s", "1.5s"}},
 	[KEY_RESOLVE_TIMEOUT] = {{"off", "1ms", "24h"}, {"0s", "0", "1", "", "25h", "86400001ms", "-1s", "1.5s"}},
+	[KEY_STALE_DNS] = {{"off", "1ms", "8760h"}, {"0s", "0", "1", "", "8761h", "-1s", "on"}},
 	[KEY_STALL_TIMEOUT] = {{"off", "1ms", "24h"}, {"0s", "0", "1", "", "25h", "86400001ms", "-1s", "1.5s"}},
 	[KEY_DEADLINE] = {{"off", "1ms", "24h"}, {"0s", "0", "1", "", "25h", "86400001ms", "-1s", "1.5s"}},
 	[KEY_REJECT_ERRNO] = {{"ECONNREFUSED", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "ECONNRESET", "EPERM"},
@@ -615,7 +616,8 @@ static void test_broken_still_heard(void)
 	load_text("[resil]\nlog = stderr\ncontrol = off\nskip_exe = curl\nstate = bad\n[defaults]\nbreaker = "
 		  "off\nconnect_timeout = 1s\n[destination d]\nmatch = x\nbreaker = on\nanswer_timeout = "
 		  "1s\nstall_timeout = 1s\n"
-		  "deadline = 1s\nresolve_timeout = 1s\ndeadline_header = X\nkeepalive = 1s\ntcp_user_timeout = 1s\n");
+		  "deadline = 1s\nresolve_timeout = 1s\nstale_dns = 1s\ndeadline_header = X\nkeepalive = "
+		  "1s\ntcp_user_timeout = 1s\n");
 	tap_ok(loaded.faults == 1, "one fault");
 	tap_ok(strcmp(config_log(loaded.config), "stderr") == 0 && config_control(loaded.config) == CONTROL_OFF &&
 			config_skips(loaded.config, "curl"),
@@ -625,8 +627,8 @@ static void test_broken_still_heard(void)
 	for (uint32_t i = 0; (p = config_policy(loaded.config, i)); i++)
 		observes &= p->breaker == POLICY_BREAKER_OBSERVE && p->rules.is_observed &&
 			    p->connect_timeout_ns == 0 && p->answer_timeout_ns == 0 && p->stall_timeout_ns == 0 &&
-			    p->deadline_ns == 0 && p->resolve_timeout_ns == 0 && !p->deadline_header[0] &&
-			    p->keepalive_ns == 0 && p->tcp_user_timeout_ns == 0;
+			    p->deadline_ns == 0 && p->resolve_timeout_ns == 0 && p->stale_dns_ns == 0 &&
+			    !p->deadline_header[0] && p->keepalive_ns == 0 && p->tcp_user_timeout_ns == 0;
 	tap_ok(observes, "every policy only observes: a typo undoes no breaker = off");
 	same(origin_of(policy_of("d"), KEY_CONNECT_TIMEOUT), "observing only: the configuration has faults",
 		"and says so");
