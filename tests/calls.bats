@@ -56,6 +56,40 @@ load lib/talk
 	assert_equal "$(tally "$server_port")" "3 success"
 }
 
+@test "a connection is first used by a copy of its number, by two threads at once, after a fork, or after an exec that failed (A2, E4)" {
+	serves server <<-'END'
+		def serve(c):
+		    while head(c):
+		        ok(c)
+	END
+	both "$server_port" <<-'END'
+		import threading
+		s = dial()
+		copy = s.dup()
+		assert get(copy) == (200, b"ok\n")
+		s.close()
+		assert get(copy) == (200, b"ok\n")
+		for i in range(20):
+		    s, got = dial(), []
+		    reader = threading.Thread(target=lambda: got.append(answer(s)))
+		    reader.start()
+		    s.sendall(GET % b"")
+		    reader.join()
+		    assert got == [(200, b"ok\n")]
+		s = dial()  # the child uses what the parent keeps the call of, then has one of its own
+		if os.fork() == 0:
+		    assert get(s) == (200, b"ok\n")
+		    assert get(s) == (200, b"ok\n")
+		    os._exit(0)
+		assert os.wait()[1] == 0
+		s.close()
+		s = dial()
+		assert error_of(os.execv, "/nowhere", ["nowhere"]) == "ENOENT"
+		assert get(s) == (200, b"ok\n")
+	END
+	assert_equal "$(tally "$server_port")" "23 success 2 neutral"
+}
+
 @test "chunks, and an answer until the end of the stream, are framed (A2)" {
 	serves server <<-'END'
 		def serve(c):

@@ -239,7 +239,7 @@ static inline bool prepare(struct slot *s, int fd, const struct addr *a)
 
 static bool prepare_other(struct slot *s, int fd, const struct addr *a, enum slot_state state)
 {
-	if (state == SLOT_CONNECTED || state == SLOT_FLOWING) {
+	if (state == SLOT_CONNECTED || state == SLOT_OPEN || state == SLOT_FLOWING) {
 		if (a->family == ADDR_INET && outcome_tcp_state(fd) != TCP_CLOSE)
 			return false; /* EISCONN is the kernel's to say */
 		lifetime_closing(fd); /* ended and used again, or another socket on this number */

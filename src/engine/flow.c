@@ -44,19 +44,17 @@ static enum flow_kind kind_of(enum policy_protocol protocol)
 
 static bool has_limits(const struct guard_limits *l, enum flow_kind kind)
 {
-	return kind != FLOW_OPAQUE && kind != FLOW_ONEWAY &&
-	       (l->answer_ns || l->stall_ns || l->deadline_ns || ambient_ns());
+	return kind != FLOW_OPAQUE && kind != FLOW_ONEWAY && guard_bounds(l);
 }
 
-static void fill(struct flow *f, uint32_t call, int64_t now_ns)
+static void fill(struct flow *f, uint32_t call, int64_t connected_ns, uint32_t generation, uint32_t forks)
 {
 	f->guard = *call_guard(call);
-	f->generation = policy_generation();
-	f->connected_ns = now_ns;
+	f->generation = generation;
+	f->connected_ns = connected_ns;
 	f->first_count = 0;
 	f->carried_count = 0;
-	enum flow_kind kind = kind_of(f->guard.limits.protocol);
-	memset(&f->http, 0, sizeof f->http);
+	enum flow_kind kind = kind_of((enum policy_protocol)f->guard.limits.protocol);
 	if (kind == FLOW_HTTP1)
 		http1_init(&f->http);
 	uint32_t marks = (f->guard.limits.protocol == POLICY_PROTOCOL_REQUEST ? FLOW_OWES : 0u) |
@@ -64,11 +62,11 @@ static void fill(struct flow *f, uint32_t call, int64_t now_ns)
 	atomic_store_explicit(&f->kind, kind, memory_order_relaxed);
 	atomic_store_explicit(&f->marks, marks, memory_order_relaxed);
 	atomic_store_explicit(&f->begun_ns, call_begun_ns(call), memory_order_relaxed);
-	atomic_store_explicit(&f->asked_ns, now_ns, memory_order_relaxed);
+	atomic_store_explicit(&f->asked_ns, connected_ns, memory_order_relaxed);
 	atomic_store_explicit(&f->heard_ns, 0, memory_order_relaxed);
 	atomic_store_explicit(&f->in, 0, memory_order_relaxed);
 	atomic_store_explicit(&f->out, 0, memory_order_relaxed);
-	atomic_store_explicit(&f->forks, process_forks(), memory_order_relaxed);
+	atomic_store_explicit(&f->forks, forks, memory_order_relaxed);
 	atomic_store_explicit(&f->status, 0, memory_order_relaxed);
 	atomic_store_explicit(&f->call, call + 1, memory_order_relaxed);
 	atomic_store_explicit(&f->paths, 1, memory_order_relaxed);
@@ -77,36 +75,76 @@ static void fill(struct flow *f, uint32_t call, int64_t now_ns)
 	atomic_store_explicit(&f->refs, 1, memory_order_release);
 }
 
+/* From now on the slot leads to it. False: closed meanwhile by another thread. */
+static bool lead_to(struct slot *s, uint64_t word, struct flow *f, int64_t now_ns)
+{
+	uint32_t index = index_of(f);
+	if (slot_put_call(s, word, index) && slot_change(s, word, SLOT_FLOWING, false))
+		return true;
+	if (slot_take_call(s, word) == index) {
+		flow_hung_up(f, -1, FLOW_OVER, now_ns);
+		flow_let_go(f);
+	} /* else that close has taken it over */
+	return false;
+}
+
 void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t now_ns)
 {
 	const struct guard *g = call_guard(call);
 	if (!call_connected(call, now_ns))
 		return;
 	const struct guard_limits *l = &g->limits;
-	bool learns = l->protocol != POLICY_PROTOCOL_STREAM &&
-		      (g->has_circuit || l->answer_ns || l->stall_ns || l->deadline_ns || l->header || ambient_ns());
+	bool learns = l->protocol != POLICY_PROTOCOL_STREAM && (g->has_circuit || l->header || guard_bounds(l));
 	uint32_t index = learns ? pool_take(&flow_pool) : POOL_NONE;
 	if (index == POOL_NONE) {
 		call_end(call, BREAKER_SUCCESS, 0, now_ns, now_ns - call_begun_ns(call));
 		return;
 	}
 	struct flow *f = pool_at(&flow_pool, index);
-	fill(f, call, now_ns);
+	fill(f, call, now_ns, policy_generation(), process_forks());
 	bool is_bound = flow_has(f, FLOW_HAS_LIMITS);
 	/* What the timer ends must be known by more than its number (C7). */
 	if (is_bound && !atomic_load(&s->cookie))
 		atomic_store(&s->cookie, slot_read_cookie(fd));
-	if (!slot_put_call(s, word, index) || !slot_change(s, word, SLOT_FLOWING, false)) {
-		/* Closed meanwhile by another thread. */
-		if (slot_take_call(s, word) == index)
-			flow_hung_up(f, -1, FLOW_OVER, now_ns);
-		else
-			return; /* that close has taken it over */
-		flow_let_go(f);
-		return;
-	}
-	if (is_bound)
+	if (lead_to(s, word, f, now_ns) && is_bound)
 		service_bound(fd, flow_due_ns(f));
+}
+
+/* A flow for the call, that the caller has taken from the slot. False: there is none to be had. */
+static bool start(struct slot *s, uint64_t word, uint32_t call)
+{
+	uint32_t index = pool_take(&flow_pool);
+	if (index == POOL_NONE) {
+		slot_change(s, word, SLOT_CONNECTED, false);
+		return false;
+	}
+	struct flow *f = pool_at(&flow_pool, index);
+	int64_t connected_ns = atomic_load_explicit(&s->begun_ns, memory_order_relaxed);
+	fill(f, call, connected_ns, atomic_load_explicit(&s->generation, memory_order_relaxed),
+		atomic_load_explicit(&s->forks, memory_order_relaxed));
+	lead_to(s, word, f, connected_ns);
+	return true;
+}
+
+uint64_t flow_start(struct slot *s, uint64_t word)
+{
+	uint32_t call = slot_take_call(s, word);
+	if (call == SLOT_NO_CALL) {
+		/* Another thread is at it: a moment. Nobody waits for a thread that this handler has interrupted. */
+		for (int i = 0; i < 1000 && slot_word(s) == word; i++)
+			;
+	} else if (!start(s, word, call)) {
+		int64_t now = clock_now_ns();
+		call_end(call, BREAKER_SUCCESS, 0, now, now - call_begun_ns(call));
+	}
+	return slot_word(s);
+}
+
+void flow_start_inherited(struct slot *s, uint64_t word)
+{
+	uint32_t call = slot_take_call(s, word);
+	if (call != SLOT_NO_CALL)
+		start(s, word, call);
 }
 
 struct flow *flow_hold(struct slot *s, uint64_t word)
@@ -143,6 +181,8 @@ bool flow_is_of(const struct flow *f, struct slot *s, uint64_t word)
 	return index != SLOT_NO_CALL && pool_at(&flow_pool, index) == f;
 }
 
+static __attribute__((noinline)) void unused_closes(struct slot *s, uint32_t call, int fd, int64_t now_ns);
+
 /* The other descriptors that lead to it: one of them is armed in the place of one that goes. */
 static void arm_another(const struct flow *f, int but)
 {
@@ -160,9 +200,16 @@ static void arm_another(const struct flow *f, int but)
 
 void flow_closing(struct slot *s, uint64_t word, int fd, int64_t now_ns)
 {
+	/* CONNECTING's call is outcome.c's to end, and STARTING's its owner's. */
+	if (slot_state_of(word) == SLOT_STARTING || slot_state_of(word) == SLOT_CONNECTING)
+		return;
 	uint32_t index = slot_take_call(s, word);
 	if (index == SLOT_NO_CALL)
 		return;
+	if (slot_state_of(word) == SLOT_OPEN) {
+		unused_closes(s, index, fd, now_ns);
+		return;
+	}
 	struct flow *f = pool_at(&flow_pool, index);
 	if (atomic_fetch_sub(&f->paths, 1) == 1)
 		flow_hung_up(f, fd, FLOW_OVER, now_ns);
@@ -322,26 +369,26 @@ bool flow_is_dropped_kept(const struct flow *f, int64_t now_ns)
 
 /* ---- the app lets go ---- */
 
-static struct destination *destination_of(const struct flow *f)
+static struct destination *destination_of(const struct guard *g)
 {
-	return f->guard.has_circuit ? &f->guard.region->destinations[f->guard.destination] : NULL;
+	return g->has_circuit ? &g->region->destinations[g->destination] : NULL;
 }
 
-static bool never_answered(const struct flow *f)
+static bool never_answered(const struct guard *g)
 {
-	const struct destination *d = destination_of(f);
+	const struct destination *d = destination_of(g);
 	return d && !atomic_load_explicit(&d->has_answered, memory_order_relaxed);
 }
 
 bool flow_may_owe_nothing(const struct flow *f)
 {
 	return atomic_load(&f->kind) == FLOW_PLAIN && !flow_has(f, FLOW_HAS_TRIED | FLOW_OWES | FLOW_IS_UNSEEN) &&
-	       never_answered(f);
+	       never_answered(&f->guard);
 }
 
 void flow_note_answer(const struct flow *f)
 {
-	struct destination *d = destination_of(f);
+	struct destination *d = destination_of(&f->guard);
 	if (d && !atomic_load_explicit(&d->has_answered, memory_order_relaxed))
 		atomic_store_explicit(&d->has_answered, 1, memory_order_relaxed);
 }
@@ -357,14 +404,52 @@ static struct verdict failure(enum failure_kind kind)
 	return (struct verdict){BREAKER_FAILURE, kind};
 }
 
+/* A call in progress that the app lets go of. */
+struct ending {
+	const struct guard *guard;
+	uint32_t call; /* index + 1, 0: none of ours */
+	int64_t begun_ns;
+	bool has_waited; /* its own SO_RCVTIMEO ran out */
+};
+
 /* A5: had it waited long enough, and is it alone with that? */
-static struct verdict abandoned(const struct flow *f, int64_t waited_ns)
+static struct verdict abandoned(const struct ending *e, int64_t waited_ns)
 {
-	int64_t limit = f->guard.limits.abandon_ns;
-	uint32_t call = atomic_load(&f->call);
-	bool is_long = limit && (waited_ns >= limit || flow_has(f, FLOW_HAS_WAITED));
-	bool is_alone = !call || !call_has_succeeded_since(call - 1, atomic_load(&f->begun_ns));
+	int64_t limit = e->guard->limits.abandon_ns;
+	bool is_long = limit && (waited_ns >= limit || e->has_waited);
+	bool is_alone = !e->call || !call_has_succeeded_since(e->call - 1, e->begun_ns);
 	return is_long && is_alone ? failure(FAILURE_ABANDONED) : neutral;
+}
+
+static bool is_ended_by_peer(const struct tcpinfo *info, int fd)
+{
+	return (info->state == TCP_CLOSE || info->state == TCP_CLOSE_WAIT) && tcpinfo_unread(fd) == 0;
+}
+
+/* No hook has seen an octet: pool warmers, or programs whose octets pass elsewhere (C10). info null: not known. */
+static struct verdict verdict_of_unused(const struct ending *e, const struct tcpinfo *info, int fd, int64_t now_ns)
+{
+	if (!info || info->bytes_sent == 0)
+		return info && info->bytes_received > 1 ? success : neutral;
+	if (info->bytes_received > 1)
+		return info->state == TCP_CLOSE ? failure(FAILURE_RESET) : success;
+	if (is_ended_by_peer(info, fd))
+		return failure(info->state == TCP_CLOSE ? FAILURE_RESET : FAILURE_EOF);
+	/* Sent, taken, and by a destination that has never answered anybody: it may owe nothing (A12). */
+	if (never_answered(e->guard) && info->unacked == 0 && info->notsent == 0)
+		return success;
+	return abandoned(e, now_ns - e->begun_ns);
+}
+
+/* The end of a connection that no hook has seen used, and its call's. */
+static __attribute__((noinline)) void unused_closes(struct slot *s, uint32_t call, int fd, int64_t now_ns)
+{
+	struct ending e = {.guard = call_guard(call), .call = call + 1, .begun_ns = call_begun_ns(call)};
+	struct tcpinfo info;
+	bool is_shared = atomic_load_explicit(&s->forks, memory_order_relaxed) != process_forks(); /* E4 */
+	bool is_known = !is_shared && fd >= 0 && !guest_is_restricted() && tcpinfo_read(fd, &info) && info.has_bytes;
+	struct verdict v = verdict_of_unused(&e, is_known ? &info : NULL, fd, now_ns);
+	call_end(call, v.outcome, v.kind, now_ns, v.outcome == BREAKER_NEUTRAL ? -1 : now_ns - e.begun_ns);
 }
 
 /* The peer has ended it, and the app closes without having read that. */
@@ -390,8 +475,13 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 	if (atomic_load(&f->forks) != process_forks())
 		return neutral; /* another process may go on with it (E4) */
 	bool is_known = asks && tcpinfo_read(fd, &info) && info.has_bytes;
-	bool is_ended =
-		is_known && (info.state == TCP_CLOSE || info.state == TCP_CLOSE_WAIT) && tcpinfo_unread(fd) == 0;
+	struct ending e = {.guard = &f->guard,
+		.call = atomic_load(&f->call),
+		.begun_ns = atomic_load(&f->begun_ns),
+		.has_waited = flow_has(f, FLOW_HAS_WAITED)};
+	if (phase == FLOW_FRESH)
+		return verdict_of_unused(&e, is_known ? &info : NULL, fd, now_ns);
+	bool is_ended = is_known && is_ended_by_peer(&info, fd);
 	int64_t since_ms = is_known ? info.last_data_recv_ms : 0;
 	if (kind == FLOW_HTTP2) {
 		/* No stream has begun. SETTINGS are no answer, but tell that it lives. */
@@ -400,29 +490,17 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 		return is_ended ? ended_by_peer(f, &info, now_ns) : abandoned(f, now_ns - atomic_load(&f->begun_ns));
 	}
 	switch (phase) {
-	case FLOW_FRESH:
-		/* No hook has seen an octet: pool warmers, or programs whose octets pass elsewhere (C10). */
-		if (!is_known || info.bytes_sent == 0)
-			return is_known && info.bytes_received > 1 ? success : neutral;
-		if (info.bytes_received > 1)
-			return info.state == TCP_CLOSE ? failure(FAILURE_RESET) : success;
-		if (is_ended)
-			return ended_by_peer(f, &info, now_ns);
-		/* Sent, taken, and by a destination that has never answered anybody: it may owe nothing (A12). */
-		if (never_answered(f) && info.unacked == 0 && info.notsent == 0)
-			return success;
-		return abandoned(f, now_ns - atomic_load(&f->begun_ns));
 	case FLOW_WAITING:
 		if (kind == FLOW_ONEWAY || flow_may_owe_nothing(f))
 			return is_known && info.state != TCP_CLOSE && info.unacked == 0 && info.notsent == 0 ? success
 													     : neutral;
 		if (is_ended)
 			return ended_by_peer(f, &info, now_ns);
-		return abandoned(f, now_ns - atomic_load(&f->begun_ns));
+		return abandoned(&e, now_ns - e.begun_ns);
 	case FLOW_ANSWERING:
 		if (is_ended)
 			return failure(info.state == TCP_CLOSE ? FAILURE_RESET : FAILURE_EOF);
-		return abandoned(f, since_ms * NS_PER_MS);
+		return abandoned(&e, since_ms * NS_PER_MS);
 	default: return neutral;
 	}
 }

@@ -139,13 +139,18 @@ static inline bool flow_step(struct flow *f, uint64_t seen, enum flow_phase to)
 /* The connect of `word`'s life (CONNECTED) has succeeded, and was call's: the slot becomes FLOWING where there is more
  * to learn, else the call is settled by that alone. */
 void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t now_ns);
+/* The same for a slot that is OPEN, when its connection is first used. Returns the slot's word as it is then: FLOWING,
+ * but where there is no flow to be had or another thread has closed it. */
+uint64_t flow_start(struct slot *s, uint64_t word);
+/* In a fork's child, whose parent has the calls. */
+void flow_start_inherited(struct slot *s, uint64_t word);
 /* The flow of a slot's life, held: it does not go away under the caller. Null: there is none (any more). */
 struct flow *flow_hold(struct slot *s, uint64_t word);
 void flow_let_go(struct flow *f);
 /* Does the slot's life in `word` lead to it? */
 bool flow_is_of(const struct flow *f, struct slot *s, uint64_t word);
-/* The descriptor's way to it ends (close, reuse): the last one's end is a hang-up of the app's, and fd still leads to
- * the socket. */
+/* The descriptor's way to it ends (close, reuse; also of a slot that is OPEN): the last one's end is a hang-up of the
+ * app's, and fd still leads to the socket. */
 void flow_closing(struct slot *s, uint64_t word, int fd, int64_t now_ns);
 /* Another descriptor, whose slot is in `to_word`, leads to the same socket. */
 void flow_share(struct slot *from, uint64_t word, struct slot *to, uint64_t to_word);

@@ -62,9 +62,10 @@ static bool cache_get(const struct addr *a, const struct region *r, const struct
 		return false;
 	struct cached *e = cache_place(a);
 	uint32_t seq = atomic_load_explicit(&e->seq, memory_order_acquire);
-	if (seq == 0 || (seq & 1) || e->generation != policy_generation() || !same_addr(&e->addr, a) ||
-		e->guard.name != key->name || e->guard.all != key->all || e->guard.bit != key->bit ||
-		e->guard.region != r || now_ns - e->made_ns > STALE_NS)
+	bool is_miss = seq == 0 || (seq & 1) || e->generation != policy_generation() || !same_addr(&e->addr, a) ||
+		       e->guard.name != key->name || e->guard.all != key->all || e->guard.bit != key->bit ||
+		       e->guard.region != r || now_ns - e->made_ns > STALE_NS;
+	if (__builtin_expect(is_miss, 0))
 		return false;
 	*g = e->guard;
 	*is_guarded = e->is_guarded;
@@ -144,7 +145,7 @@ static struct guard_limits limits_of(const struct policy *p)
 		.deadline_ns = p->deadline_ns,
 		.abandon_ns = p->abandon_after_ns,
 		.trip_mask = p->trip_mask,
-		.protocol = p->protocol,
+		.protocol = (uint8_t)p->protocol,
 		.keepalive_s = (uint32_t)(p->keepalive_ns / NS_PER_S),
 		.user_timeout_ms = (uint32_t)(p->tcp_user_timeout_ns / NS_PER_MS),
 		.header = header_number(p->deadline_header),
@@ -180,8 +181,8 @@ static bool look_up(
 			g->life = atomic_load_explicit(&g->region->destinations[at].life, memory_order_acquire);
 	}
 	const struct guard_limits *l = &g->limits;
-	return g->has_circuit || l->connect_ns || l->answer_ns || l->stall_ns || l->deadline_ns || l->header ||
-	       ambient_ns();
+	g->opens_late = g->has_circuit && !g->is_group && !guard_bounds(l) && l->protocol != POLICY_PROTOCOL_STREAM;
+	return g->has_circuit || l->connect_ns || l->header || guard_bounds(l);
 }
 
 /* Not in the cache: asks the policy and the registry. */

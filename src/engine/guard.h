@@ -9,6 +9,7 @@
 #include "base/addr.h"
 #include "core/breaker.h"
 #include "core/region.h"
+#include "engine/ambient.h"
 #include "policy/config.h"
 
 /* What a call is bounded by, from the policy; 0: off. */
@@ -17,9 +18,9 @@ struct guard_limits {
 	int64_t answer_ns, stall_ns;
 	int64_t deadline_ns;
 	int64_t abandon_ns;
-	uint32_t trip_mask; /* bit 1 << enum failure_kind */
-	enum policy_protocol protocol;
+	uint32_t trip_mask;		       /* bit 1 << enum failure_kind */
 	uint32_t keepalive_s, user_timeout_ms; /* socket options; 0: off */
+	uint8_t protocol;		       /* enum policy_protocol */
 	uint8_t header;			       /* deadline_header: guard_header_name(), 0: none */
 };
 
@@ -29,14 +30,21 @@ struct guard {
 	uint32_t life;	      /* of that index: with another it is another destination's (registry.h) */
 	bool has_circuit;     /* breaker on or observed, and a place in the registry */
 	bool is_group;	      /* several addresses may make one call (A3): its name has more than one */
+	bool opens_late;      /* one address, no limit: a connection needs no flow before its first octet */
 	uint32_t name;	      /* identity of the name (entry and version), 0: none */
 	uint32_t bit;	      /* this address, as a mask of one bit among the name's */
 	uint32_t all;	      /* mask of the name's current addresses */
+	int reject_errno;
 	struct breaker_rules rules;
 	struct guard_limits limits;
-	int reject_errno;
 };
+_Static_assert(sizeof(struct guard) <= 128, "copied by every call: beyond it compilers make a loop of that");
 
+/* Is the call bounded beyond its connect? */
+static inline bool guard_bounds(const struct guard_limits *l)
+{
+	return l->answer_ns || l->stall_ns || l->deadline_ns || ambient_ns();
+}
 /* False: not guarded at all (no policy, no region, bypassed). */
 bool guard_find(const struct addr *a, int64_t now_ns, struct guard *g);
 /* Is the circuit still this destination's? A full registry may have given its place away. One load. */

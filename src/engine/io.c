@@ -15,13 +15,27 @@ static bool is_same_life(const struct io *io, uint64_t word)
 	return word >> 32 == io->word >> 32;
 }
 
+/* The slot's word, for one who uses the connection: its flow is made at the latest now. */
+static uint64_t word_in_use(struct slot *s)
+{
+	uint64_t word = slot_word(s);
+	return slot_state_of(word) == SLOT_OPEN ? flow_start(s, word) : word;
+}
+
+void io_shut(struct slot *s, int fd)
+{
+	uint64_t word = word_in_use(s);
+	if (slot_state_of(word) == SLOT_FLOWING)
+		exchange_shut(s, word, fd);
+}
+
 /* Ended by us? Answers before entering the kernel (C11). */
 static bool may_go_on(struct io *io, struct slot *s, int fd)
 {
 	/* Not all of it: the mark of a send is large, and written when it is needed. */
 	io->slot = s;
 	io->fd = fd;
-	io->word = slot_word(s);
+	io->word = word_in_use(s);
 	io->is_quiet = false;
 	io->sending.flow = NULL;
 	io->sending.edit_count = 0;
@@ -87,7 +101,7 @@ ssize_t io_receive_end(struct io *io, const struct octets *o, ssize_t result, in
 		result = outcome_io_end(io->slot, io->fd, result, IO_IN);
 		err = errno;
 	}
-	uint64_t word = slot_word(io->slot);
+	uint64_t word = word_in_use(io->slot);
 	if (slot_state_of(word) == SLOT_FLOWING && is_same_life(io, word)) {
 		exchange_received(io->slot, word, io->fd, o, result, err, flags);
 	} else if (was_ended(io, word, result) && !(result == 0 && o->limit == 0)) {
@@ -118,7 +132,7 @@ ssize_t io_send_end(struct io *io, const struct octets *o, ssize_t result)
 	if (slot_state_of(io->word) == SLOT_CONNECTING) {
 		result = outcome_io_end(io->slot, io->fd, result, IO_OUT);
 		err = errno;
-		word = slot_word(io->slot);
+		word = word_in_use(io->slot);
 		/* The send itself has told that it is connected: its octets are the first of the flow. */
 		if (slot_state_of(word) == SLOT_FLOWING && is_same_life(io, word) && result > 0)
 			exchange_sends(io->slot, word, io->fd, o, &io->sending);

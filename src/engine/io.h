@@ -56,6 +56,8 @@ static inline bool io_is_midst_of_request(const struct slot *s, uint64_t word)
 ssize_t io_received_late(int fd, uint64_t word, const struct octets *o, ssize_t result, int flags);
 /* After a send that began in the midst of a request, and failed. */
 ssize_t io_sent_late(int fd, uint64_t word, ssize_t result);
+/* The app ends both directions itself. */
+void io_shut(struct slot *s, int fd);
 /* False: the socket was ended by us, or the call is rejected: errno says which, -1 is to be returned. */
 bool io_receive_begin(struct io *io, struct slot *s, int fd);
 bool io_send_begin(struct io *io, struct slot *s, int fd, const struct octets *o);

@@ -98,6 +98,8 @@ void lifetime_dupped(int from, int to)
 	uint64_t word = slot_word(a);
 	if (slot_state_of(word) == SLOT_FREE || slot_state_of(word) == SLOT_STARTING)
 		return;
+	if (slot_state_of(word) == SLOT_OPEN)
+		word = flow_start(a, word);
 	slot_begin(to, true, atomic_load(&a->traits) & ~(uint32_t)TRAIT_COUNTED);
 	atomic_store(&b->send_timeout_us, atomic_load(&a->send_timeout_us));
 	atomic_store(&b->begun_ns, atomic_load(&a->begun_ns));
@@ -131,8 +133,12 @@ void lifetime_exiting(void)
 		if (slot_state_of(word) == SLOT_CONNECTING && slot_peek_call(s, word) != CALL_NONE)
 			outcome_hung_up(s, word, fd, SLOT_FREE, now);
 		word = slot_word(s);
-		if (slot_state_of(word) == SLOT_FLOWING || slot_state_of(word) == SLOT_CONNECTED)
+		if (slot_state_of(word) == SLOT_OPEN || slot_state_of(word) == SLOT_FLOWING ||
+			slot_state_of(word) == SLOT_CONNECTED)
 			flow_closing(s, word, fd, now);
+		/* Should exec fail, it has no call any more that a flow could be made of. */
+		if (slot_state_of(word) == SLOT_OPEN)
+			slot_change(s, word, SLOT_CONNECTED, false);
 	}
 	call_declare(true, now);
 }
@@ -141,6 +147,8 @@ void lifetime_forked(void)
 {
 	for (int fd = 0; fd <= slot_highest(); fd++) {
 		struct slot *s = slot_at(fd);
+		if (slot_state_of(slot_word(s)) == SLOT_OPEN)
+			flow_start_inherited(s, slot_word(s));
 		if (slot_state_of(slot_word(s)) == SLOT_CONNECTING)
 			atomic_store(&s->call, 0);
 		else

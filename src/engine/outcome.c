@@ -12,7 +12,9 @@
 #include "engine/call.h"
 #include "engine/flow.h"
 #include "engine/guest.h"
+#include "engine/process.h"
 #include "engine/service.h"
+#include "policy/policy.h"
 
 /* TCP's state, TCP_CLOSE when it is no TCP socket. One system call. */
 int outcome_tcp_state(int fd)
@@ -71,17 +73,44 @@ static uint32_t finish_socket(struct slot *s, uint64_t word, enum slot_state to)
 	return call;
 }
 
-void outcome_succeeded(struct slot *s, uint64_t word, int fd, int64_t now_ns)
+/* Among the member's open connections. */
+static void count_connection(struct slot *s)
 {
-	uint32_t call = finish_socket(s, word, SLOT_CONNECTED);
-	if (call == CALL_NONE)
-		return;
 	struct region *r = guest_region_now();
 	int32_t me = r ? __atomic_load_n(&r->me, __ATOMIC_RELAXED) : -1; /* may leave meanwhile */
 	if (me >= 0) {
 		atomic_fetch_or(&s->traits, TRAIT_COUNTED);
 		atomic_fetch_add_explicit(&r->members[me].connections, 1, memory_order_relaxed);
 	}
+}
+
+/* Most connections need no flow before their first octet, if that ever comes. */
+static bool opens_late(struct slot *s, uint64_t word)
+{
+	uint32_t call = slot_peek_call(s, word);
+	return call != CALL_NONE && call_guard(call)->opens_late && !ambient_ns() &&
+	       !(atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_TWIN);
+}
+
+void outcome_succeeded(struct slot *s, uint64_t word, int fd, int64_t now_ns)
+{
+	if (slot_state_of(word) != SLOT_CONNECTING)
+		return;
+	if (opens_late(s, word)) {
+		atomic_store_explicit(&s->forks, process_forks(), memory_order_relaxed);
+		atomic_store_explicit(&s->generation, policy_generation(), memory_order_relaxed);
+		if (!slot_change(s, word, SLOT_OPEN, false))
+			return;
+		/* Last: in CONNECTING it means another thing. Who uses the socket at this very moment takes the connect
+		 * for one that took no time. */
+		atomic_store_explicit(&s->begun_ns, now_ns, memory_order_relaxed);
+		count_connection(s);
+		return;
+	}
+	uint32_t call = finish_socket(s, word, SLOT_CONNECTED);
+	if (call == CALL_NONE)
+		return;
+	count_connection(s);
 	flow_open(s, (word & ~0xffULL) | SLOT_CONNECTED, fd, call, now_ns);
 }
 
@@ -226,8 +255,7 @@ static bool has_call_limits(struct slot *s, uint64_t word)
 	uint32_t call = slot_state_of(word) == SLOT_CONNECTING ? slot_peek_call(s, word) : CALL_NONE;
 	if (call == CALL_NONE)
 		return false;
-	const struct guard_limits *l = &call_guard(call)->limits;
-	return l->answer_ns || l->stall_ns || l->deadline_ns || ambient_ns();
+	return guard_bounds(&call_guard(call)->limits);
 }
 
 static void learn_from_io(struct slot *s, uint64_t word, int fd, ssize_t result, int err, enum io_direction direction)

@@ -10,6 +10,9 @@
  * close)
  *    +--- close, dup2 onto it, reuse ------------------------------------------------+   (FLOWING too)
  *
+ * Between CONNECTING and FLOWING lies OPEN, where no limit wants more: connected, and not used so far. The slot leads to
+ * the call still; whoever uses the connection first makes its flow, and a close ends the call without one.
+ *
  * The state changes by compare-and-swap, together with a generation that moves with each new life of the number.
  * STARTING is owned by the thread that won it: it alone writes the fields of the new life. Whoever wins the change out
  * of CONNECTING gives the verdict, so there is one; the call that hears it is marked with the generation, so that a
@@ -24,7 +27,16 @@
 #include <stdint.h>
 
 /* From CONNECTING on, input and output mean something to us. */
-enum slot_state { SLOT_FREE, SLOT_SOCKET, SLOT_STARTING, SLOT_CONNECTED, SLOT_CONNECTING, SLOT_FLOWING, SLOT_EXPIRED };
+enum slot_state {
+	SLOT_FREE,
+	SLOT_SOCKET,
+	SLOT_STARTING,
+	SLOT_CONNECTED,
+	SLOT_CONNECTING,
+	SLOT_OPEN, /* connected, and not used yet: the slot still leads to the call */
+	SLOT_FLOWING,
+	SLOT_EXPIRED
+};
 
 /* What is known of the socket, in slot.traits. */
 enum slot_trait {
@@ -42,12 +54,14 @@ struct slot {
 	_Atomic uint64_t word;		 /* state (low 8) | generation (high 32); any thread, CAS */
 	_Atomic uint64_t cookie;	 /* SO_COOKIE of the socket in CONNECTING and EXPIRED; 0: not read */
 	_Atomic int64_t deadline_ns;	 /* connect's limit; 0: none. Written before the slot is armed */
-	_Atomic int64_t begun_ns;	 /* when its connect began */
+	_Atomic int64_t begun_ns;	 /* when its connect began; OPEN: when it was connected */
 	_Atomic int64_t send_timeout_us; /* the app's own SO_SNDTIMEO, 0: none */
 	_Atomic uint64_t
 		call; /* generation (high 32) | index + 1 of its call, then of its flow; 0: none. slot_take_call */
 	_Atomic uint32_t traits;
-	uint32_t unused[3];
+	_Atomic uint32_t forks; /* OPEN: process_forks and policy_generation when it was connected */
+	_Atomic uint32_t generation;
+	uint32_t unused;
 };
 _Static_assert(sizeof(struct slot) == 64, "a slot is a cache line");
 

@@ -7,8 +7,8 @@
 
 #include "base/real.h"
 #include "engine/connect.h"
-#include "engine/exchange.h"
 #include "engine/guest.h"
+#include "engine/io.h"
 #include "engine/lifetime.h"
 #include "engine/outcome.h"
 #include "engine/service.h"
@@ -70,8 +70,8 @@ EXPORT int shutdown(int fd, int how)
 	/* On a pending connect SHUT_RDWR gives it up; whether it is pending must be seen before. */
 	struct slot *s = how == SHUT_RDWR ? slot_watched(fd) : NULL;
 	bool is_pending = s && guest_is_on() && outcome_is_pending(s, fd);
-	if (s && !is_pending && guest_is_on() && slot_state_of(slot_word(s)) == SLOT_FLOWING)
-		exchange_shut(s, slot_word(s), fd);
+	if (s && !is_pending && guest_is_on())
+		io_shut(s, fd);
 	int r = real.shutdown(fd, how);
 	if (is_pending && r == 0)
 		lifetime_cancelled(fd);
