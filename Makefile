@@ -93,8 +93,18 @@ $(BUILD)/unit/%: tests/unit/%.c $(call obj,$(unit_src)) $(llhttp_obj)
 	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/unit-$*.d -o $@ $< $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread \
 		$(link_flags)
 
-.PHONY: unit
-unit: $(unit_tests)
+# The circuit against its model: beside the unit tests in check, at length by `make model`.
+MODEL_HISTORIES ?= 10000000
+$(BUILD)/unit/model_%: tests/model/%.c tests/unit/tap.h $(call obj,$(unit_src)) $(llhttp_obj)
+	@mkdir -p $(@D)
+	$(call say,TEST,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/model-$*.d -o $@ $< $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread
+model_tests := $(patsubst tests/model/%.c,$(BUILD)/unit/model_%,$(wildcard tests/model/*.c))
+
+.PHONY: unit model
+unit: $(unit_tests) $(model_tests)
+model: $(model_tests)
+	$(BUILD)/unit/model_circuit histories $(MODEL_HISTORIES)
 
 # Fuzzing: tests/fuzz/NAME.c stands on the rooms that take foreign bytes; its corpus is tests/fuzz/corpus/NAME. An archive, so that a harness
 # may take in a file of them and replace what it calls.
@@ -193,7 +203,7 @@ uninstall:
 	-@[ ! -w $(conf_in) ] || rm -f $(conf_in)/resil.conf.example
 	-@rmdir $(conf_in) $(own_conf_in) 2>/dev/null || true
 
-c_files := $(wildcard src/*/*.[ch] tests/unit/*.[ch] tests/fuzz/*.[ch] tests/programs/*.[ch])
+c_files := $(wildcard src/*/*.[ch] tests/unit/*.[ch] tests/model/*.[ch] tests/torture/*.[ch] tests/fuzz/*.[ch] tests/programs/*.[ch])
 .PHONY: format lint clean
 format:
 	@scripts/deps lint
