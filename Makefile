@@ -101,8 +101,18 @@ $(BUILD)/unit/model_%: tests/model/%.c tests/unit/tap.h $(call obj,$(unit_src)) 
 	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/model-$*.d -o $@ $< $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread
 model_tests := $(patsubst tests/model/%.c,$(BUILD)/unit/model_%,$(wildcard tests/model/*.c))
 
+# Processes under the shim, killed and stopped at random: `make torture`.
+TORTURE_SECONDS ?= 120
+$(BUILD)/torture: tests/torture/torture.c tests/unit/tap.h $(call obj,$(unit_src)) $(llhttp_obj)
+	@mkdir -p $(@D)
+	$(call say,TEST,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/torture.d -o $@ $< $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread
+.PHONY: torture
+torture: all $(BUILD)/torture
+	@env -u LD_PRELOAD RESIL_TEST_SHIM=$(abspath $(BUILD))/libresil.so sh -c '$(BUILD)/torture $(TORTURE_SECONDS) && $(BUILD)/torture scribble 10'
+
 .PHONY: unit model
-unit: $(unit_tests) $(model_tests)
+unit: $(unit_tests) $(model_tests) $(BUILD)/torture
 model: $(model_tests)
 	$(BUILD)/unit/model_circuit histories $(MODEL_HISTORIES)
 
