@@ -213,6 +213,21 @@ uninstall:
 	-@[ ! -w $(conf_in) ] || rm -f $(conf_in)/resil.conf.example
 	-@rmdir $(conf_in) $(own_conf_in) 2>/dev/null || true
 
+# The Debian package, built from a copy so that nothing of it lies about here; lintian's errors are errors. deb-check installs, runs, replaces and
+# removes it in an overlay of this very system (root).
+deb_dir := $(BUILD)/deb
+.PHONY: deb deb-check
+deb:
+	@scripts/deps deb
+	rm -rf $(deb_dir) && mkdir -p $(deb_dir)/resil-$(VERSION)
+	tar -c --exclude=./build --exclude='./build-*' --exclude=./.git --exclude=$(abspath $(BUILD)) . | tar -x -C $(deb_dir)/resil-$(VERSION)
+	cd $(deb_dir)/resil-$(VERSION) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u BUILD dpkg-buildpackage -us -uc -b --build=binary
+	lintian --fail-on error $(deb_dir)/*.changes
+deb-check:
+	@scripts/deps check deb
+	@$(MAKE) --no-print-directory all deb
+	@BUILD=$(BUILD) scripts/check tests/package/deb.bats
+
 c_files := $(wildcard src/*/*.[ch] tests/unit/*.[ch] tests/model/*.[ch] tests/torture/*.[ch] tests/fuzz/*.[ch] tests/programs/*.[ch])
 .PHONY: format lint clean
 format:

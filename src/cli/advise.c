@@ -64,11 +64,21 @@ static void take_policy(struct seen *s, const struct settings *settings)
 	}
 }
 
+/* A line break in a name would begin a line of the configuration. */
+static void defuse(char *name)
+{
+	for (; *name; name++)
+		if ((unsigned char)*name < 0x20 || *name == 0x7f)
+			*name = '?';
+}
+
 static void look(struct advice *a, const struct group *g, uint32_t index, const struct settings *settings)
 {
 	struct circuit_view v;
 	const struct latency *l = &g->region.destinations[index].latency;
 	circuit_view(&g->region, index, clock_now_ns(), &v);
+	defuse(v.name);
+	defuse(v.policy);
 	struct seen *s = seen_of(a, v.name);
 	if (!s)
 		return;
@@ -92,6 +102,15 @@ static void look(struct advice *a, const struct group *g, uint32_t index, const 
 		s->p999_us = p999_us;
 	}
 	s->max_us = v.max_us > s->max_us ? v.max_us : s->max_us;
+}
+
+/* A name that a destination can have. Another one comes from a damaged region, and has no place in a configuration. */
+static bool is_plain(const char *name)
+{
+	for (; *name; name++)
+		if ((unsigned char)*name <= 0x20 || (unsigned char)*name >= 0x7f || strchr("#;,=?", *name))
+			return false;
+	return true;
 }
 
 /* Twice the slowest thousandth, rounded up to 1, 2, 3 or 5 times a power of ten; 0: too few calls. */
@@ -139,7 +158,7 @@ static void print_one(const struct seen *s)
 {
 	char section[CONFIG_SECTION_MAX + 1], limit_at[40] = "";
 	struct text limit = TEXT_ON(limit_at);
-	uint64_t ms = suggested_ms(s);
+	uint64_t ms = is_plain(s->name) ? suggested_ms(s) : 0;
 	bool is_suggested = ms && !has_limit(s), is_own = s->policy[0] == '\0';
 
 	printf("\n# %s: %llu calls, %llu failed", s->name, (unsigned long long)s->calls,

@@ -48,10 +48,10 @@ static void label_value(struct text *t, const char *s, size_t cap)
 			text_str(t, "\\n");
 		else if (s[i] == '"' || s[i] == '\\')
 			text_fmt(t, "\\%c", s[i]);
-		else if ((unsigned char)s[i] < 0x80)
+		else if ((unsigned char)s[i] >= 0x20 && (unsigned char)s[i] < 0x7f)
 			text_char(t, s[i]);
 		else
-			text_char(t, '?'); /* labels must be UTF-8; names are ASCII unless the region is damaged */
+			text_char(t, '?'); /* names are printable ASCII unless the region is damaged */
 	}
 	text_char(t, '"');
 }
