@@ -33,21 +33,22 @@ enum breaker_mode { BREAKER_AUTO, BREAKER_FORCED_OPEN, BREAKER_FORCED_CLOSED, BR
 
 /* What the policy asks for, by value. */
 struct breaker_rules {
-	uint32_t failure_threshold;   /* consecutive failures that open; 0: never by streak */
-	uint32_t success_threshold;   /* successful probes that close, 1.. */
-	uint32_t half_open_max_calls; /* probes in flight at once, 1..BREAKER_PROBES_MAX */
-	uint32_t recovery_ms;	      /* first wait */
-	uint32_t recovery_max_ms;     /* cap; never below recovery_ms */
-	uint32_t backoff_percent;     /* 200: each reopening doubles the wait; 100..10000 */
-	uint32_t jitter_percent;      /* 20: the wait is spread over 80 % to 120 %; 0..100 */
+	uint32_t failure_threshold; /* consecutive failures that open; 0: never by streak */
+	uint32_t success_threshold; /* successful probes that close, 1.. */
+	uint32_t recovery_ms;	    /* first wait */
+	uint32_t recovery_max_ms;   /* cap; never below recovery_ms */
 	uint32_t probe_timeout_ms;
-	bool is_observed; /* policy breaker = observe: decides, never rejects */
 
 	/* The rate rules (window.h). */
-	uint32_t window; /* 0: off; calls, 1..WINDOW_CALLS_MAX; with WINDOW_IS_TIME: milliseconds */
-	uint32_t failure_rate_percent, slow_rate_percent; /* open at or above, 1..100 */
-	uint32_t minimum_calls;				  /* before a rate counts, 1.. */
-	int64_t slow_call_ns;				  /* a call that takes so long is slow; 0: off */
+	uint32_t window;	/* 0: off; calls, 1..WINDOW_CALLS_MAX; with WINDOW_IS_TIME: milliseconds */
+	uint32_t minimum_calls; /* before a rate counts, 1.. */
+	uint32_t slow_call_ms;	/* a call that takes so long is slow; 0: off */
+
+	uint16_t half_open_max_calls;			 /* probes in flight at once, 1..BREAKER_PROBES_MAX */
+	uint16_t backoff_percent;			 /* 200: each reopening doubles the wait; 100..10000 */
+	uint8_t jitter_percent;				 /* 20: the wait is spread over 80 % to 120 %; 0..100 */
+	uint8_t failure_rate_percent, slow_rate_percent; /* open at or above, 1..100 */
+	bool is_observed;				 /* policy breaker = observe: decides, never rejects */
 };
 
 enum breaker_decision {

@@ -270,7 +270,7 @@ static __attribute__((noinline)) enum breaker_decision admit(struct region *r, u
 	keep(&d->rule_half_open_max, rules->half_open_max_calls | (rules->is_observed ? REGION_RULE_OBSERVED : 0));
 	keep(&d->rule_window, rules->window);
 	keep(&d->rule_minimum_calls, rules->minimum_calls);
-	keep(&d->rule_slow_ms, (uint32_t)(rules->slow_call_ns / NS_PER_MS));
+	keep(&d->rule_slow_ms, rules->slow_call_ms);
 	atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed);
 	token->destination = destination;
 	token->generation = breaker_generation(word);
@@ -608,7 +608,7 @@ static inline void note_rate(struct region *r, const struct circuit_token *token
 	bool has_failed, bool has_moved, int64_t now_ns, int64_t latency_ns)
 {
 	int64_t lasted = latency_ns >= 0 ? latency_ns : now_ns - token->begun_ns;
-	bool is_slow = rules->slow_call_ns && lasted >= rules->slow_call_ns;
+	bool is_slow = rules->slow_call_ms && lasted >= rules->slow_call_ms * NS_PER_MS;
 
 	window_record(&r->destinations[token->destination].window, rules->window, token->generation, has_failed,
 		is_slow, now_ns / NS_PER_MS);

@@ -189,7 +189,7 @@ enum window_verdict window_judge(const struct window_sum *sum, const struct brea
 	if (rules->failure_rate_percent && sum->failed &&
 		(uint64_t)sum->failed * 100 >= (uint64_t)sum->calls * rules->failure_rate_percent)
 		return WINDOW_FAILURES;
-	if (rules->slow_call_ns && rules->slow_rate_percent && sum->slow &&
+	if (rules->slow_call_ms && rules->slow_rate_percent && sum->slow &&
 		(uint64_t)sum->slow * 100 >= (uint64_t)sum->calls * rules->slow_rate_percent)
 		return WINDOW_SLOW;
 	return WINDOW_QUIET;

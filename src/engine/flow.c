@@ -487,7 +487,7 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 		/* No stream has begun. SETTINGS are no answer, but tell that it lives. */
 		if (!is_known || info.bytes_sent == 0 || info.bytes_received > 1)
 			return neutral;
-		return is_ended ? ended_by_peer(f, &info, now_ns) : abandoned(f, now_ns - atomic_load(&f->begun_ns));
+		return is_ended ? ended_by_peer(f, &info, now_ns) : abandoned(&e, now_ns - e.begun_ns);
 	}
 	switch (phase) {
 	case FLOW_WAITING:

@@ -165,7 +165,7 @@ static bool look_up(
 	g->rules = p->rules;
 	g->rules.recovery_max_ms = policy_recovery_max_ms(p, a);
 	g->limits = limits_of(p);
-	g->reject_errno = p->reject_errno;
+	g->reject_errno = (uint8_t)p->reject_errno; /* Linux has 133 */
 	g->has_circuit = false;
 	/* With a circuit an address, each address is a call of its own. */
 	g->is_group = has_name && p->key != POLICY_KEY_ADDRESS && (g->all & g->bit) && (g->all & (g->all - 1));

@@ -31,10 +31,10 @@ struct guard {
 	bool has_circuit;     /* breaker on or observed, and a place in the registry */
 	bool is_group;	      /* several addresses may make one call (A3): its name has more than one */
 	bool opens_late;      /* one address, no limit: a connection needs no flow before its first octet */
-	uint32_t name;	      /* identity of the name (entry and version), 0: none */
-	uint32_t bit;	      /* this address, as a mask of one bit among the name's */
-	uint32_t all;	      /* mask of the name's current addresses */
-	int reject_errno;
+	uint8_t reject_errno;
+	uint32_t name; /* identity of the name (entry and version), 0: none */
+	uint32_t bit;  /* this address, as a mask of one bit among the name's */
+	uint32_t all;  /* mask of the name's current addresses */
 	struct breaker_rules rules;
 	struct guard_limits limits;
 };

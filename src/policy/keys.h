@@ -25,7 +25,7 @@
 		"the last calls that the two rates below are of: a number of calls (`100`) or a time (`60s`); `off`: the last 100 calls, for display only") \
 	X(FAILURE_RATE_THRESHOLD, "failure_rate_threshold", PERCENT, rules.failure_rate_percent, "50%", 1, 100,        \
 		"so many of the window's calls having failed open the circuit")                                        \
-	X(SLOW_CALL_DURATION, "slow_call_duration", DURATION, rules.slow_call_ns, "off", 0, 86400000000000,            \
+	X(SLOW_CALL_DURATION, "slow_call_duration", DURATION_MS, rules.slow_call_ms, "off", 0, 86400000,            \
 		"a call that takes so long is slow")                                                                   \
 	X(SLOW_CALL_RATE_THRESHOLD, "slow_call_rate_threshold", PERCENT, rules.slow_rate_percent, "100%", 1, 100,      \
 		"so many of the window's calls being slow open the circuit")                                           \

@@ -39,6 +39,7 @@ const struct value_row value_keys[KEY_COUNT] = {
 		.min = (low),                                                                                          \
 		.max = (high),                                                                                         \
 		.offset = offsetof(struct policy, field),                                                              \
+		.width = (uint8_t)sizeof(((struct policy *)0)->field),                                                 \
 		.type = VALUE_##kind},
 	POLICY_KEYS(X)
 #undef X
@@ -68,20 +69,14 @@ const char *const value_setting_names[SETTING_COUNT + 1] = {
 #undef X
 		NULL};
 
-/* value_store and value_load rest on these widths. */
-#define WIDTH_CHOICE 4
-#define WIDTH_DURATION 8
-#define WIDTH_DURATION_MS 4
-#define WIDTH_COUNT 4
-#define WIDTH_FACTOR 4
-#define WIDTH_PERCENT 4
-#define WIDTH_ERRNO 4
-#define WIDTH_SECONDS 8
-#define WIDTH_KINDS 4
-#define WIDTH_WINDOW 4
-#define WIDTH_FIELD_NAME sizeof(((struct value *)0)->name)
+/* value_store and value_load copy numbers of these widths; what a key may be fits its field. */
+#define FITS_IN(size, high) ((size) == 8 || ((uint64_t)(high) >> (8 * (size) % 64)) == 0)
 #define X(id, text, kind, field, first, low, high, sentence)                                                           \
-	_Static_assert(sizeof(((struct policy *)0)->field) == WIDTH_##kind, "the width of " text);
+	_Static_assert(VALUE_##kind == VALUE_FIELD_NAME                                                                \
+			       ? sizeof(((struct policy *)0)->field) == sizeof(((struct value *)0)->name)              \
+			       : sizeof(((struct policy *)0)->field) <= 8 &&                                           \
+					 FITS_IN(sizeof(((struct policy *)0)->field), high),                           \
+		"the width of " text);
 POLICY_KEYS(X)
 #undef X
 
@@ -157,13 +152,14 @@ static size_t read_digits(const char *s, size_t n, size_t *at, uint64_t *value)
 static bool has_off(const struct value_row *row)
 {
 	return row->type == VALUE_SECONDS || row->type == VALUE_WINDOW ||
-	       (row->type == VALUE_DURATION && row->min == 0);
+	       ((row->type == VALUE_DURATION || row->type == VALUE_DURATION_MS) && row->min == 0);
 }
 
 /* The least a duration may be when it is not off: a millisecond, the grain of every timer here. */
 static uint64_t least_value(const struct value_row *row)
 {
-	return row->type == VALUE_DURATION && row->min == 0 ? (uint64_t)NS_PER_MS : row->min;
+	uint64_t ms = row->type == VALUE_DURATION_MS ? 1 : (uint64_t)NS_PER_MS;
+	return has_off(row) && row->min == 0 ? ms : row->min;
 }
 
 static void number_text(struct text *t, const struct value_row *row, uint64_t number);
@@ -474,37 +470,44 @@ void value_text(struct text *t, const struct value_row *row, const struct value 
 		number_text(t, row, value->number);
 }
 
-static bool is_wide(const struct value_row *row)
-{
-	return row->type == VALUE_DURATION || row->type == VALUE_SECONDS;
-}
-
 void value_store(struct policy *p, enum config_key key, const struct value *value)
 {
 	const struct value_row *row = &value_keys[key];
 	char *field = (char *)p + row->offset;
-	uint32_t narrow = (uint32_t)value->number;
+	uint64_t number = value->number;
 	if (row->type == VALUE_FIELD_NAME)
 		text_copy(field, sizeof value->name, value->name);
-	else if (is_wide(row))
-		memcpy(field, &value->number, sizeof value->number);
+	else if (row->width == 1)
+		memcpy(field, &(uint8_t){(uint8_t)number}, 1);
+	else if (row->width == 2)
+		memcpy(field, &(uint16_t){(uint16_t)number}, 2);
+	else if (row->width == 4)
+		memcpy(field, &(uint32_t){(uint32_t)number}, 4);
 	else
-		memcpy(field, &narrow, sizeof narrow);
+		memcpy(field, &number, sizeof number);
 }
 
 void value_load(const struct policy *p, enum config_key key, struct value *value)
 {
 	const struct value_row *row = &value_keys[key];
 	const char *field = (const char *)p + row->offset;
-	uint32_t narrow;
+	uint8_t one;
+	uint16_t two;
+	uint32_t four;
 	value->number = 0;
 	value->name[0] = '\0';
 	if (row->type == VALUE_FIELD_NAME) {
 		text_copy(value->name, sizeof value->name, field);
-	} else if (is_wide(row)) {
-		memcpy(&value->number, field, sizeof value->number);
+	} else if (row->width == 1) {
+		memcpy(&one, field, 1);
+		value->number = one;
+	} else if (row->width == 2) {
+		memcpy(&two, field, 2);
+		value->number = two;
+	} else if (row->width == 4) {
+		memcpy(&four, field, 4);
+		value->number = four;
 	} else {
-		memcpy(&narrow, field, sizeof narrow);
-		value->number = narrow;
+		memcpy(&value->number, field, sizeof value->number);
 	}
 }

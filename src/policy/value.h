@@ -35,6 +35,7 @@ struct value_row {
 	const char *const *choices; /* VALUE_CHOICE: in the order of the enum, null-terminated */
 	uint64_t min, max;
 	uint16_t offset; /* of the field in struct policy */
+	uint8_t width;	 /* of that field */
 	uint8_t type;	 /* enum value_type */
 };
 

@@ -177,7 +177,7 @@ static bool is_rate(const struct window_sum *s, const struct breaker_rules *r)
 		minimum = r->window;
 	return s->calls >= minimum &&
 	       ((s->failed && s->failed * 100 >= s->calls * r->failure_rate_percent) ||
-		       (r->slow_call_ns && s->slow && s->slow * 100 >= s->calls * r->slow_rate_percent));
+		       (r->slow_call_ms && s->slow && s->slow * 100 >= s->calls * r->slow_rate_percent));
 }
 
 /* A probe's time is up: told in ticks of 64 ms, so within two of them either is right, and `freed` says which it was.
@@ -258,7 +258,7 @@ static int model_admit(struct model *m, const struct breaker_rules *r, int proce
 		begin(m, process, false);
 		return BREAKER_ADMIT;
 	}
-	unsigned most = r->half_open_max_calls + (wrong == WRONG_ONE_PROBE_MORE);
+	unsigned most = r->half_open_max_calls + (wrong == WRONG_ONE_PROBE_MORE ? 1u : 0u);
 	bool is_due = m->state == BREAKER_HALF_OPEN || m->now >= m->until;
 	if (is_due && held(m) >= most && collect(m, r, gone))
 		is_due = m->state == BREAKER_HALF_OPEN || m->now >= m->until;
@@ -534,7 +534,7 @@ static bool step(const struct breaker_rules *r, const struct op *op)
 		circuit_settle(&hold[m->call[at].process], &b.token[at], r, (enum breaker_outcome)outcome,
 			FAILURE_RESET, counts, now_ns, is_slow ? 1000 * NS_PER_MS : 1);
 		model_settle(
-			m, r, &m->call[at], outcome, counts, is_slow && r->slow_call_ns, d->opened_total != opened);
+			m, r, &m->call[at], outcome, counts, is_slow && r->slow_call_ms, d->opened_total != opened);
 		break;
 	}
 	case OP_USE:
@@ -628,15 +628,15 @@ static struct breaker_rules random_rules(void)
 	struct breaker_rules r = {
 		.failure_threshold = (uint32_t)below(5),
 		.success_threshold = (uint32_t)(1 + below(3)),
-		.half_open_max_calls = (uint32_t)(1 + below(3)),
+		.half_open_max_calls = (uint16_t)(1 + below(3)),
 		.recovery_ms = (uint32_t)(1 + below(4)) * 100,
 		.backoff_percent = below(3) ? 200 : 100,
 		.probe_timeout_ms = (uint32_t)(1 + below(5)) * 400,
 		.is_observed = below(6) == 0,
-		.failure_rate_percent = (uint32_t)(1 + below(100)),
-		.slow_rate_percent = (uint32_t)(1 + below(100)),
+		.failure_rate_percent = (uint8_t)(1 + below(100)),
+		.slow_rate_percent = (uint8_t)(1 + below(100)),
 		.minimum_calls = (uint32_t)(1 + below(8)),
-		.slow_call_ns = below(2) ? 500 * NS_PER_MS : 0,
+		.slow_call_ms = below(2) ? 500 : 0,
 	};
 
 	r.recovery_max_ms = r.recovery_ms << below(6); /* halving goes back along the same ladder */
@@ -747,7 +747,7 @@ static void print_history(void)
 		r->failure_threshold, r->success_threshold, r->half_open_max_calls, r->recovery_ms, r->recovery_max_ms,
 		r->backoff_percent, r->probe_timeout_ms, r->is_observed ? ", observed" : "",
 		r->window & ~WINDOW_IS_TIME, r->window & WINDOW_IS_TIME ? " ms" : " calls", r->failure_rate_percent,
-		r->slow_rate_percent, r->slow_call_ns ? "" : " (off)", r->minimum_calls);
+		r->slow_rate_percent, r->slow_call_ms ? "" : " (off)", r->minimum_calls);
 	for (int i = 0; i < history.n; i++) {
 		op_text(text, sizeof text, &history.ops[i]);
 		printf("#   %s\n", text);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/breaker.h"
+#include "core_rules.h"
 #include "tap.h"
 
 #define TURN (1ll << 27) /* milliseconds until the tick comes round */
@@ -286,15 +287,15 @@ static void every_event(uint64_t word, const struct breaker_rules *r, long long 
 }
 
 static const struct breaker_rules rule_sets[] = {
-	/* fail success half recovery max backoff jitter probe observed */
-	{5, 1, 1, 1000, 30000, 200, 20, 30000, false, .window = 0},
-	{0, 1, 1, 1000, 30000, 200, 0, 30000, false, .window = 0},
-	{1, 1, 64, 1, 1, 10000, 100, 1, false, .window = 0},
-	{4095, 4095, 1, 43200000, 43200000, 10000, 100, 43200000, false, .window = 0},
-	{5, 2, 2, 100, 60000, 150, 20, 1000, true, .window = 0},
-	{2, 5, 3, 1000, 10, 100, 50, 1000, false, .window = 0},
-	{UINT32_MAX, 0, 0, 0, 0, 0, 1000, 0, false, .window = 0},
-	{3, 3, 1, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, 1, true, .window = 0},
+	/* failures successes probes recovery max backoff jitter probe observed */
+	RULES(5, 1, 1, 1000, 30000, 200, 20, 30000, false),
+	RULES(0, 1, 1, 1000, 30000, 200, 0, 30000, false),
+	RULES(1, 1, 64, 1, 1, 10000, 100, 1, false),
+	RULES(4095, 4095, 1, 43200000, 43200000, 10000, 100, 43200000, false),
+	RULES(5, 2, 2, 100, 60000, 150, 20, 1000, true),
+	RULES(2, 5, 3, 1000, 10, 100, 50, 1000, false),
+	RULES(UINT32_MAX, 0, 0, 0, 0, 0, 200, 0, false),
+	RULES(3, 3, 1, UINT32_MAX, UINT32_MAX, UINT16_MAX, UINT8_MAX, 1, true),
 };
 
 static void enumerate(void)
@@ -332,7 +333,7 @@ struct call {
 
 static void random_rules(struct breaker_rules *r)
 {
-	static const uint32_t backoffs[] = {100, 150, 200, 300, 1000, 10000};
+	static const uint16_t backoffs[] = {100, 150, 200, 300, 1000, 10000};
 
 	*r = (struct breaker_rules){
 		.failure_threshold = (uint32_t)below(7),
@@ -340,7 +341,7 @@ static void random_rules(struct breaker_rules *r)
 		.half_open_max_calls = 1,
 		.recovery_ms = (uint32_t)(1 + below(below(4) ? 5000 : 43200000)),
 		.backoff_percent = backoffs[below(6)],
-		.jitter_percent = (uint32_t)(below(3) * 50),
+		.jitter_percent = (uint8_t)(below(3) * 50),
 		.is_observed = below(4) == 0,
 	};
 	r->recovery_max_ms = (uint32_t)(below(4) ? r->recovery_ms * (1 + below(20)) : below(2000));
@@ -417,7 +418,7 @@ static uint64_t fail(uint64_t word, const struct breaker_rules *r, int n, long l
 
 static void stories(void)
 {
-	struct breaker_rules r = {5, 1, 1, 1000, 8000, 200, 0, 30000, false, .window = 0};
+	struct breaker_rules r = RULES(5, 1, 1, 1000, 8000, 200, 0, 30000, false);
 	uint64_t w = fail(breaker_new(), &r, 4, 10);
 
 	tap_ok(breaker_state(w) == BREAKER_CLOSED, "four failures of five leave it closed");
@@ -451,7 +452,7 @@ static void stories(void)
 	}
 	tap_all("B14: each recovery_max of health halves the wait");
 
-	struct breaker_rules j = {1, 1, 1, 1000, 30000, 200, 20, 30000, false, .window = 0};
+	struct breaker_rules j = RULES(1, 1, 1, 1000, 30000, 200, 20, 30000, false);
 	uint32_t low = UINT32_MAX, high = 0;
 	for (int i = 0; i < 20000; i++) {
 		uint64_t x = breaker_settle(breaker_new(), &j, 0, false, BREAKER_FAILURE, 0, next_random()).next;

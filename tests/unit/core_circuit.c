@@ -16,6 +16,7 @@
 #include "core/member.h"
 #include "core/region.h"
 #include "core/registry.h"
+#include "core_rules.h"
 #include "tap.h"
 
 #define MS NS_PER_MS
@@ -31,7 +32,7 @@ static struct report {
 	_Atomic uint64_t holding; /* the child's steps, for the killer */
 } * report;
 
-static const struct breaker_rules plain = {5, 1, 1, 1000, 30000, 200, 0, 30000, false, .window = 0};
+static const struct breaker_rules plain = RULES(5, 1, 1, 1000, 30000, 200, 0, 30000, false);
 
 static void attach(struct region *r)
 {
@@ -348,7 +349,7 @@ static void seeds(struct region *r)
 
 /* ---- hammering ---- */
 
-static const struct breaker_rules hammered = {2, 2, 3, 2, 6, 200, 50, 1000, false, .window = 0};
+static const struct breaker_rules hammered = RULES(2, 2, 3, 2, 6, 200, 50, 1000, false);
 
 static void note_event(const struct event *e)
 {
@@ -499,7 +500,7 @@ static void hold(uint32_t at, const struct breaker_rules *rules, int round)
 static void kill_holders(struct region *r)
 {
 	uint32_t at = fresh(r, "killed:1");
-	struct breaker_rules rules = {1, 1, 1, 1, 1, 100, 0, 30000, false, .window = 0};
+	struct breaker_rules rules = RULES(1, 1, 1, 1, 1, 100, 0, 30000, false);
 	int64_t worst = 0;
 	uint64_t held = 0;
 
@@ -605,7 +606,7 @@ static pthread_barrier_t race_start, race_end;
 static uint32_t race_at;
 static struct circuit_token race_token;
 static int64_t race_now;
-static const struct breaker_rules race_rules = {1, 2, 1, 1000, 1000, 100, 0, 1000, false, .window = 0};
+static const struct breaker_rules race_rules = RULES(1, 2, 1, 1000, 1000, 100, 0, 1000, false);
 #define RACES 20000
 
 static void *race_collector(void *unused)

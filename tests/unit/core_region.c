@@ -21,6 +21,7 @@
 #include "core/member.h"
 #include "core/region.h"
 #include "core/registry.h"
+#include "core_rules.h"
 #include "tap.h"
 
 #define FILE_NAME "app.0123456789abcdef.v1"
@@ -569,7 +570,7 @@ static void use_all(struct region *r, uint64_t *x)
 {
 	static struct circuit_view view;
 	struct circuit_token token;
-	struct breaker_rules rules = {2, 1, 4, 1, 4, 200, 20, 1, false, .window = 0};
+	struct breaker_rules rules = RULES(2, 1, 4, 1, 4, 200, 20, 1, false);
 	struct event e;
 	const uint32_t hashes[] = {(uint32_t)(*x >> 32), 7, 8};
 	char name[REGION_NAME_MAX + 1];
@@ -584,8 +585,9 @@ static void use_all(struct region *r, uint64_t *x)
 	rules.window = (*x >> 45 & 3) == 0   ? 0
 		       : (*x >> 45 & 3) == 1 ? 500
 					     : WINDOW_IS_TIME | (1000 + ((uint32_t)*x & 0xffff));
-	rules.minimum_calls = rules.failure_rate_percent = rules.slow_rate_percent = 1 + ((uint32_t)*x & 15);
-	rules.slow_call_ns = 4000;
+	rules.failure_rate_percent = rules.slow_rate_percent = 1 + (*x & 15);
+	rules.minimum_calls = rules.failure_rate_percent;
+	rules.slow_call_ms = 4;
 	circuit_know(r, index, hashes, 3, now);
 	circuit_is_open(r, index, &rules, now);
 	if (circuit_admit(r, index, &rules, now, &token) != BREAKER_REJECT) {

@@ -252,7 +252,7 @@ static void slow_calls(void)
 	struct breaker_rules r = rates(10, 5);
 	uint32_t at = place("slow:1");
 
-	r.slow_call_ns = 200 * MS;
+	r.slow_call_ms = 200;
 	r.slow_rate_percent = 80;
 	calls(at, &r, 4, BREAKER_SUCCESS, 200 * MS);
 	calls(at, &r, 1, BREAKER_SUCCESS, 200 * MS - 1);
@@ -266,7 +266,7 @@ static void slow_calls(void)
 	tap_ok(state(at) == BREAKER_CLOSED && look(at)->recent.slow == 2,
 		"failures are slow, too, and 40 %% are not 80");
 	at = place("slow:2");
-	r.slow_call_ns = 0;
+	r.slow_call_ms = 0;
 	calls(at, &r, 9, BREAKER_SUCCESS, 900 * MS);
 	tap_ok(state(at) == BREAKER_CLOSED && look(at)->recent.slow == 0, "slow_call_duration off: nothing is slow");
 }
