@@ -138,6 +138,50 @@ static void transfers_of(struct stream s, const char *only, const char *which, i
 	}
 }
 
+/* A frame of DATA, whole, in the midst of a stream. */
+#define FRAME "\0\0\1\0\0\0\0\0\1x"
+enum { FRAME_LENGTH = sizeof FRAME - 1 };
+
+static void drain(int fd, size_t n)
+{
+	static char to[TIMES_MAX * FRAME_LENGTH];
+
+	for (ssize_t got; n > 0; n -= (size_t)got)
+		must((got = read(fd, to, n < sizeof to ? n : sizeof to)) > 0);
+}
+
+/* Stream 1 is open, and its answer has begun. */
+static struct stream http2_connected(void)
+{
+	static const char asks[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0\0\0\1\1\4\0\0\0\1\x83";
+	static const char answers[] = "\0\0\0\4\0\0\0\0\0\0\0\1\1\4\0\0\0\1\x88";
+	struct stream s = {.near = connected(ntohs(server.sin_port))};
+
+	must((s.far = accept(listener, NULL, NULL)) >= 0);
+	must(write(s.near, asks, sizeof asks - 1) == sizeof asks - 1);
+	must(write(s.far, answers, sizeof answers - 1) == sizeof answers - 1);
+	drain(s.far, sizeof asks - 1);
+	drain(s.near, sizeof answers - 1);
+	return s;
+}
+
+static void frames(struct stream s, int round)
+{
+	char frame[FRAME_LENGTH];
+
+	for (int i = 0; i < times; i++)
+		must(write(s.far, FRAME, FRAME_LENGTH) == FRAME_LENGTH);
+	section_begin("read", "a frame of HTTP/2", round);
+	for (int i = 0; i < times; i++)
+		must(read(s.near, frame, FRAME_LENGTH) == FRAME_LENGTH);
+	section_end();
+	section_begin("write", "a frame of HTTP/2", round);
+	for (int i = 0; i < times; i++)
+		must(write(s.near, FRAME, FRAME_LENGTH) == FRAME_LENGTH);
+	section_end();
+	drain(s.far, (size_t)times * FRAME_LENGTH);
+}
+
 static void copies_of(int fd, const char *which, int round)
 {
 	section_begin("dup", which, round);
@@ -275,6 +319,9 @@ static void hooks(int rounds)
 		copies_of(pair[0], "untracked", i);
 		copies_of(fd, "tracked", i);
 	}
+	struct stream http2 = http2_connected();
+	for (int i = 0; i < rounds; i++)
+		frames(http2, i);
 	for (int i = 0; i < rounds; i++) {
 		connects(i);
 		refused(i);
