@@ -29,6 +29,25 @@ static bool feed(struct http2 *h, bool is_sent, uint8_t *p, size_t n, struct tol
 	return is_sent ? http2_sent(h, &iov, 1, n, on_event, t) : http2_received(h, &iov, 1, 0, n, on_event, t);
 }
 
+/* What the frames before have left behind means nothing. */
+static bool is_same_side(const struct http2_side *a, const struct http2_side *b)
+{
+	const struct http2_place *p = &a->place, *q = &b->place;
+	if (p->preface != q->preface || p->have != q->have || memcmp(p->head, q->head, p->have) ||
+		a->block != b->block || a->has_begun != b->has_begun ||
+		memcmp(&a->fields, &b->fields, sizeof a->fields))
+		return false;
+	if (p->have < sizeof p->head)
+		return true;
+	return p->left == q->left && a->type == b->type && a->flags == b->flags && a->stream == b->stream &&
+	       a->small_have == b->small_have && !memcmp(a->small, b->small, a->small_have);
+}
+
+static bool is_same(const struct http2 *a, const struct http2 *b)
+{
+	return is_same_side(&a->sent, &b->sent) && is_same_side(&a->received, &b->received);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct http2 h, slow;
@@ -55,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		for (size_t k = 0; k < n; k++)
 			feed(&slow, is_sent, bytes + k, 1, &slow_told);
 		free(bytes);
-		claim(is_well == !http2_is_lost(&slow) && (!is_well || memcmp(&h, &slow, sizeof h) == 0));
+		claim(is_well == !http2_is_lost(&slow) && (!is_well || is_same(&h, &slow)));
 		claim(fast_told.count == slow_told.count);
 		claim(memcmp(fast_told.list, slow_told.list, fast_told.count * sizeof fast_told.list[0]) == 0);
 		claim(!is_well || !is_sent ||
