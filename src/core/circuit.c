@@ -417,22 +417,19 @@ enum breaker_decision circuit_admit(struct region *r, uint32_t destination, cons
 	struct destination *d = &r->destinations[destination];
 	uint64_t word = load_word(d);
 	enum breaker_plain plain = breaker_plain(word, rules, now_ns / NS_PER_MS);
-	struct breaker_admission a = {
-		.next = word, .decision = plain == BREAKER_PLAIN_REJECT ? BREAKER_REJECT : BREAKER_ADMIT};
 
-	if (plain == BREAKER_NOT_PLAIN)
-		a = breaker_admit(word, rules, now_ns / NS_PER_MS);
-	if (__builtin_expect(a.decision == BREAKER_PROBE || a.would_reject || is_mode_over(d, word, now_ns), 0))
-		return admit_slowly(r, destination, rules, now_ns, token);
-	if (a.decision == BREAKER_REJECT) {
+	if (plain == BREAKER_PLAIN_REJECT) {
 		/* Once a second is enough for last_used, and keeps its line clean in the other processes' caches. */
 		if (now_ns - atomic_load_explicit(&d->last_used_ns, memory_order_relaxed) > NS_PER_S &&
 			unused_for_long(d, word, now_ns) != word)
 			return admit_slowly(r, destination, rules, now_ns, token);
 		return reject(r, destination, word, rules, now_ns);
 	}
-	end_run(d);
-	return admit(r, destination, word, rules, now_ns, token);
+	if (plain == BREAKER_PLAIN_ADMIT) {
+		end_run(d);
+		return admit(r, destination, word, rules, now_ns, token);
+	}
+	return admit_slowly(r, destination, rules, now_ns, token);
 }
 
 void circuit_pass(struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns,

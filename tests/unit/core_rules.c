@@ -542,6 +542,53 @@ static void killed_makers(void)
 	tap_ok(region_valid(&region, NULL), "the region is valid");
 }
 
+/* ---- who writes where ---- */
+
+static void *reject_much(void *rules)
+{
+	struct region mine = region;
+	struct circuit_token token;
+
+	for (int i = 0; i < 1000; i++)
+		circuit_admit(&mine, 0, rules, now, &token);
+	return NULL;
+}
+
+/* Rejections on several processors must not wait for each other: once a run has begun, each thread writes to a line of
+ * its own and to nothing else. */
+static void lines_of_rejections(void)
+{
+	static struct destination before;
+	struct breaker_rules r = rates(0, 20);
+	struct circuit_token token;
+	pthread_t thread;
+	unsigned lines = 0, elsewhere = 0;
+
+	r.failure_threshold = 1;
+	fresh_region(1);
+	calls(place("lines:1"), &r, 1, BREAKER_FAILURE, 0);
+	circuit_admit(&region, 0, &r, now, &token);
+	struct destination *d = &region.destinations[0];
+	for (int i = 0; i < REGION_SHARDS - 1; i++) {
+		memcpy(&before, d, sizeof before);
+		pthread_create(&thread, NULL, reject_much, &r);
+		pthread_join(thread, NULL);
+		unsigned written = 0;
+		for (int k = 0; k < REGION_SHARDS; k++)
+			written += d->shard[k].rejected != before.shard[k].rejected;
+		tap_expect(written == 1, "thread %d writes to %u lines", i, written);
+		memcpy(before.shard, d->shard, sizeof before.shard);
+		elsewhere += memcmp(&before, d, sizeof before) != 0;
+	}
+	for (int k = 0; k < REGION_SHARDS; k++)
+		lines += d->shard[k].rejected != 0;
+	tap_expect(elsewhere == 0, "something else was written");
+	tap_expect(lines == REGION_SHARDS, "eight threads use %u lines", lines);
+	tap_expect((uintptr_t)&d->shard[0] % 64 == 0 && sizeof d->shard[0] == 64, "a line each");
+	tap_expect(region_rejected(d) == 1000 * (REGION_SHARDS - 1) + 1, "all are counted");
+	tap_all("rejections of different threads write to no line that others write to");
+}
+
 int main(void)
 {
 	by_calls();
@@ -557,5 +604,6 @@ int main(void)
 	moved();
 	unused_probe();
 	killed_makers();
+	lines_of_rejections();
 	return tap_done();
 }
