@@ -150,3 +150,48 @@ opened() { # five failures and two rejections
 	asked advise nope:1
 	assert_failure 3
 }
+
+@test "doctor PID names the blind spot: a scrubbed environment, rights of another, a security module, sockets that are no TCP" {
+	under bash -c 'env -u LD_PRELOAD sleep 1000 & echo $! >"$0/pid"; wait' "$dir" &
+	started+=("$!")
+	wait_until test -s "$dir/pid"
+	pid=$(cat "$dir/pid")
+	started+=("$pid")
+	is_asleep() { [ "$(cat "/proc/$pid/comm")" = sleep ]; }
+	wait_until is_asleep
+	run -1 resil doctor "$pid"
+	assert_line --regexp "^problem	shim	not loaded: its parent, process [0-9]+, has LD_PRELOAD, but it was started without"
+	need_root "for another's rights, and to mount"
+	chmod 755 "$dir" "$(dirname "$dir")" "$(dirname "$(dirname "$dir")")"
+	cp /usr/bin/sleep "$dir/suid"
+	chown 65533 "$dir/suid"
+	chmod 4755 "$dir/suid"
+	start one under setpriv --reuid 65534 --regid 65534 --clear-groups "$dir/suid" 1000
+	is_suid() { [ "$(cat "/proc/$one_pid/comm")" = suid ]; }
+	wait_until is_suid
+	run -1 resil doctor "$one_pid"
+	assert_line --regexp "^problem	shim	not loaded: .*set-user-ID"
+	# Its bits are gone since; the kernel's word at its start is not.
+	chmod 755 "$dir/suid"
+	run -1 resil doctor "$one_pid"
+	assert_line --regexp "^problem	shim	not loaded, though its LD_PRELOAD names it: it was started with rights that are not its user's"
+	labelled() { # LABEL
+		echo "$1" >"$dir/label"
+		run unshare -m bash -c "mount --bind '$dir/label' /proc/$one_pid/attr/current && '$build/resil' doctor $one_pid"
+	}
+	labelled "resil-test (enforce)"
+	assert_line --regexp "^note	confined	by AppArmor's profile resil-test \(enforce\): .*libresil.so mr,"
+	labelled "system_u:system_r:httpd_t:s0"
+	assert_line --regexp "^note	confined	by SELinux as system_u:system_r:httpd_t:s0: "
+	labelled "unconfined"
+	refute_line --partial confined
+}
+
+@test "doctor PID: sockets that are no TCP are told" {
+	peer server 127.0.0.1 answer
+	start one under python3 -c 'import socket, sys, time; a = socket.socketpair(); u = socket.socket(type=socket.SOCK_DGRAM); s = socket.create_connection(("127.0.0.1", int(sys.argv[1]))); print("up", flush=True); time.sleep(1000)' "$server_port"
+	wait_until file_has up "$dir/one.out"
+	run -0 resil doctor "$one_pid"
+	assert_line "ok	connections	1 outgoing (1 established, 0 pending), 0 accepted; 1 guarded"
+	assert_line --regexp "^note	connections	3 more sockets are no TCP connections"
+}

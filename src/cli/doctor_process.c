@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include <dirent.h>
+#include <elf.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,75 @@ static int maps_name_shim(pid_t pid, char *found, size_t cap)
 	return is_in;
 }
 
+/* A line of /proc/PID/status as a number; -1: not there. */
+static long status_number(pid_t pid, const char *name)
+{
+	char line[256];
+	long value = -1;
+	FILE *f = proc_open(pid, "status");
+	while (f && value < 0 && fgets(line, sizeof line, f))
+		if (strncmp(line, name, strlen(name)) == 0)
+			value = strtol(line + strlen(name), NULL, 10);
+	if (f)
+		fclose(f);
+	return value;
+}
+
+/* What the kernel told its dynamic linker when it was started: LD_PRELOAD is to be ignored. */
+static bool was_started_secure(pid_t pid)
+{
+	unsigned long pair[2];
+	bool is_so = false;
+	FILE *f = proc_open(pid, "auxv");
+	while (f && !is_so && fread(pair, sizeof pair, 1, f) == 1)
+		is_so = pair[0] == AT_SECURE && pair[1] != 0;
+	if (f)
+		fclose(f);
+	return is_so;
+}
+
+/* A security module may keep the file from it: whose rules those are. */
+static void say_label(pid_t pid)
+{
+	char label[256] = "";
+	FILE *f = proc_open(pid, "attr/current");
+	if (f && fgets(label, sizeof label, f))
+		label[strcspn(label, "\n")] = '\0';
+	if (f)
+		fclose(f);
+	bool is_selinux = strchr(label, ':') && strchr(strchr(label, ':') + 1, ':');
+	if (!label[0] || strncmp(label, "unconfined", 10) == 0 || (is_selinux && strstr(label, ":unconfined_t:")))
+		return;
+	if (is_selinux)
+		doctor_say(DOCTOR_NOTE, "confined",
+			"by SELinux as %s: a denial is in the audit log (ausearch -m avc -c NAME); the file wants a "
+			"label that its "
+			"domain may read and map, such as lib_t (restorecon)",
+			label);
+	else
+		doctor_say(DOCTOR_NOTE, "confined",
+			"by AppArmor's profile %s: a denial is in the kernel's log; the profile wants a line "
+			"'PATH/" SHIM_NAME " mr,', and /dev/shm/resil-*/** rw for shared circuits",
+			label);
+}
+
+/* Does the parent have it? Then it was lost on the way. */
+static bool say_scrubbed(pid_t pid)
+{
+	long parent = status_number(pid, "PPid:");
+	if (parent <= 1 || !pid_environ_load((pid_t)parent))
+		return false;
+	const char *list = pid_getenv("LD_PRELOAD");
+	bool is_so = list && shim_is_in(list);
+	if (is_so)
+		doctor_say(DOCTOR_PROBLEM, "shim",
+			"not loaded: its parent, process %ld, has LD_PRELOAD, but it was started without: something "
+			"takes "
+			"variables out of the environment (sudo, su -, env -i, a supervisor); set it behind that",
+			parent);
+	return is_so;
+}
+
 static void say_why_not(pid_t pid)
 {
 	static struct binary b;
@@ -63,14 +133,24 @@ static void say_why_not(pid_t pid)
 			return;
 		}
 	}
-	if (!list || !list[0])
-		doctor_say(DOCTOR_PROBLEM, "shim",
-			"not loaded: it was started without LD_PRELOAD; start it with 'resil run'");
-	else if (!shim_is_in(list))
+	if (!list || !list[0]) {
+		if (!say_scrubbed(pid))
+			doctor_say(DOCTOR_PROBLEM, "shim",
+				"not loaded: it was started without LD_PRELOAD; start it with 'resil run'");
+		return;
+	}
+	if (!shim_is_in(list))
 		doctor_say(DOCTOR_PROBLEM, "shim", "not loaded: its LD_PRELOAD is '%s'", list);
+	else if (was_started_secure(pid))
+		doctor_say(DOCTOR_PROBLEM, "shim",
+			"not loaded, though its LD_PRELOAD names it: it was started with rights that are not its "
+			"user's "
+			"(set-user-ID, file capabilities, a security module's transition), where the dynamic linker "
+			"ignores it");
 	else
 		doctor_say(DOCTOR_PROBLEM, "shim",
 			"not loaded, though its LD_PRELOAD names it: is the file readable in its root directory?");
+	say_label(pid);
 }
 
 /* ---- which group ---- */
@@ -189,7 +269,7 @@ static void read_tcp(struct connections *c, pid_t pid, const char *what)
 }
 
 struct sight {
-	unsigned established, pending, accepted;
+	unsigned established, pending, accepted, others; /* others: sockets that are no TCP */
 	bool has_io_uring;
 	char first[8][64];
 };
@@ -226,6 +306,7 @@ static bool count_connections(pid_t pid, struct sight *s)
 		if (sscanf(link, "socket:[%lu]", &inode) != 1)
 			continue;
 		const struct connection *one = by_inode(&c, inode);
+		s->others += !one;
 		if (!one || (one->state != TCP_ROW_ESTABLISHED && one->state != TCP_ROW_SYN_SENT))
 			continue;
 		if (c.is_listening[one->local_port]) {
@@ -256,6 +337,11 @@ static void say_connections(pid_t pid, const struct member *m)
 	enum doctor_verdict verdict = guarded < outgoing ? DOCTOR_PROBLEM : DOCTOR_OK;
 	doctor_say(verdict, "connections", "%u outgoing (%u established, %u pending), %u accepted; %u guarded",
 		outgoing, s.established, s.pending, s.accepted, guarded);
+	if (s.others)
+		doctor_say(DOCTOR_NOTE, "connections",
+			"%u more sockets are no TCP connections: they pass untouched, unix ones but where a match "
+			"names them",
+			s.others);
 	for (unsigned i = 0; i < outgoing && i < 8; i++)
 		doctor_say(DOCTOR_NOTE, "connection", "to %s", s.first[i]);
 	if (guarded < outgoing && m)
