@@ -77,7 +77,7 @@ $(BUILD)/libresil.so: $(call obj,$(shared_src) $(hook_src)) $(llhttp_obj) $(expo
 # The command: the same rooms without engine and hooks; curses for `resil top`, linked statically like the rest (its terminal
 # descriptions are in Debian's base).
 curses := -l:libncursesw.a -l:libtinfo.a
-command_src := $(filter-out src/engine/% src/base/real.c,$(shared_src)) $(cli_src)
+command_src := $(filter-out src/engine/% src/base/real.c src/base/tls_library.c,$(shared_src)) $(cli_src)
 $(BUILD)/resil: $(call obj,$(command_src)) $(llhttp_obj)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a $(curses) -lpthread
@@ -85,7 +85,7 @@ $(BUILD)/resil: $(call obj,$(command_src)) $(llhttp_obj)
 # Unit tests: one program a file, linked with the rooms it proves. In a source, as in a harness for fuzzing: `// link: -lfoo` adds to the
 # link line.
 link_flags = $$(sed -n 's|^// link: ||p' $<)
-unit_src := $(filter-out src/engine/% src/base/real.c,$(shared_src)) src/engine/wheel.c
+unit_src := $(filter-out src/engine/% src/base/real.c src/base/tls_library.c,$(shared_src)) src/engine/wheel.c
 unit_tests := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/*.c))
 $(BUILD)/unit/%: tests/unit/%.c $(call obj,$(unit_src)) $(llhttp_obj)
 	@mkdir -p $(@D)
@@ -120,7 +120,7 @@ model: $(model_tests)
 # may take in a file of them and replace what it calls.
 FUZZ_SECONDS ?= 60
 fuzz_flags := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined -fsanitize=fuzzer-no-link
-fuzz_src := $(filter-out src/base/real.c,$(foreach room,base core wire policy control,$(wildcard src/$(room)/*.c)))
+fuzz_src := $(filter-out src/base/real.c src/base/tls_library.c,$(foreach room,base core wire policy control,$(wildcard src/$(room)/*.c)))
 fuzz_names := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))
 $(BUILD)/fuzz/rooms.a: $(call obj,$(fuzz_src)) $(llhttp_obj)
 	@mkdir -p $(@D)

@@ -59,6 +59,7 @@ static long early_syscall(long number, ...)
 		*(void **)&real.name = dlsym(RTLD_NEXT, #name);                                                        \
 		return real.name args;                                                                                 \
 	}
+#define TAKEN_TLS(ret, name, params, args)
 #define TAKEN_ASM(name)
 #define TAKEN_OWN(name)
 #define TAKEN_ALIAS(name, alias)

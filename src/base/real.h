@@ -15,12 +15,14 @@
 struct real_table {
 #define TAKEN_SYS(ret, name, params, args, number) ret(*name) params;
 #define TAKEN_LIB(ret, name, params, args) ret(*name) params;
+#define TAKEN_TLS(ret, name, params, args)
 #define TAKEN_ASM(name)
 #define TAKEN_OWN(name)
 #define TAKEN_ALIAS(name, alias)
 #include "base/taken.h"
 #undef TAKEN_SYS
 #undef TAKEN_LIB
+#undef TAKEN_TLS
 #undef TAKEN_ASM
 #undef TAKEN_OWN
 #undef TAKEN_ALIAS

@@ -1,4 +1,4 @@
-/* The names taken from libc: one row each. The table of real functions (real.h), their early forms (real.c) and the
+/* The names taken from libc and from TLS libraries: one row each. The table of real functions (real.h), their early forms (real.c) and the
  * exports list of the shim (hook/exports.map.in) come from here; a hand-written body in hook/ is all that a new row
  * needs beside it.
  *
@@ -8,6 +8,7 @@
  * comes before our constructor. TAKEN_ASM(name): a body in assembly, its real function kept in real.h by hand.
  * TAKEN_OWN(name): a body that needs no real function of its own (execl builds an argv and goes on as execv).
  * TAKEN_ALIAS(name, alias): another exported name of the same body.
+ * TAKEN_TLS(return type, name, parameters, arguments): forwarded to the caller's own definition (tls_library.h).
  * Variadic ones are rows of fixed parameters: the calling conventions we know pass the same integer registers.
  */
 
@@ -113,6 +114,14 @@ TAKEN_OWN(execl)
 TAKEN_OWN(execlp)
 TAKEN_OWN(execle)
 TAKEN_OWN(_Exit)
+
+/* TLS libraries, OpenSSL 1.1 and 3 and GnuTLS: where plaintext is seen */
+TAKEN_TLS(int, SSL_read, (void *ssl, void *buf, int n), (ssl, buf, n))
+TAKEN_TLS(int, SSL_write, (void *ssl, const void *buf, int n), (ssl, buf, n))
+TAKEN_TLS(int, SSL_read_ex, (void *ssl, void *buf, size_t n, size_t *got), (ssl, buf, n, got))
+TAKEN_TLS(int, SSL_write_ex, (void *ssl, const void *buf, size_t n, size_t *gone), (ssl, buf, n, gone))
+TAKEN_TLS(ssize_t, gnutls_record_recv, (void *session, void *buf, size_t n), (session, buf, n))
+TAKEN_TLS(ssize_t, gnutls_record_send, (void *session, const void *buf, size_t n), (session, buf, n))
 
 /* glibc's own second names, which other libraries may bind */
 TAKEN_ALIAS(connect, __connect)

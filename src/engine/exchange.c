@@ -12,6 +12,7 @@
 #include "base/tcpinfo.h"
 #include "engine/call.h"
 #include "engine/guest.h"
+#include "engine/inside.h"
 #include "engine/service.h"
 #include "engine/streams.h"
 #include "engine/wheel.h"
@@ -22,6 +23,8 @@
 #define AHEAD_NS NS_PER_S
 /* A send of so many octets takes no time worth a clock reading. */
 #define AT_ONCE 16384
+/* The first octet of a ClientHello. */
+#define TLS_FIRST 22
 
 /* One feed of octets: what its events have to know. The clock is read once, and only when something begins or ends. */
 struct feed {
@@ -113,7 +116,8 @@ static bool begins_http2(struct feed *x, size_t before)
 {
 	struct flow *f = x->f;
 	/* Octets of the server that came first belong to its frames: known, if they could be told (received_some). */
-	if (!atomic_load(&f->streams) && (atomic_load(&f->in) || !streams_attach(f)))
+	bool is_late = atomic_load(&f->in) && !flow_has(f, FLOW_IS_INSIDE);
+	if (!atomic_load(&f->streams) && (is_late || !streams_attach(f)))
 		return false;
 	turn_http2(f);
 	atomic_store(&f->asked_ns, now_of(x));
@@ -166,6 +170,9 @@ static void broke_off(struct feed *x, enum failure_kind kind)
 		x->is_over = true;
 		return;
 	}
+	if ((kind == FAILURE_RESET || kind == FAILURE_EOF) && flow_phase_of(word) != FLOW_ANSWERING &&
+		flow_is_refused(x->f, true))
+		kind = FAILURE_TLS; /* octets that it did not take make its close a reset */
 	bool is_dropped = flow_phase_of(word) == FLOW_WAITING && flow_is_dropped_kept(x->f, now_of(x));
 	end_call(x, FLOW_OVER, is_dropped ? BREAKER_NEUTRAL : BREAKER_FAILURE, kind);
 	x->is_over = true;
@@ -174,7 +181,8 @@ static void broke_off(struct feed *x, enum failure_kind kind)
 /* The first use of the connection: the connect's own call goes on, or begins now where that was made ahead of need. */
 static void is_used(struct flow *f, uint64_t fresh, int64_t now_ns)
 {
-	int64_t idle = now_ns - f->connected_ns, deadline = f->guard.limits.deadline_ns;
+	/* Since the connect, or the end of a handshake. */
+	int64_t idle = now_ns - atomic_load(&f->asked_ns), deadline = f->guard.limits.deadline_ns;
 	if (idle > AHEAD_NS || (deadline && idle > deadline / 2))
 		atomic_store(&f->begun_ns, now_ns);
 	atomic_store(&f->asked_ns, now_ns);
@@ -326,17 +334,38 @@ static size_t gather(uint8_t *to, size_t room, const struct octets *o)
 	return n;
 }
 
+/* It begins to speak TLS, with the octets that are about to be sent. */
+static void tls_begins(struct feed *x, size_t before)
+{
+	struct flow *f = x->f;
+	struct iovec crumbs = {f->first, before};
+	struct tls_mark mark;
+	tls_records_init(&f->tls);
+	flow_mark(f, FLOW_OWES);
+	atomic_store(&f->kind, FLOW_TLS);
+	if (before)
+		tls_records_announce(&f->tls, &crumbs, 1, before, &mark);
+}
+
 /* The client's first octets settle the protocol (A12). They are about to be sent. */
 static void find_kind(struct feed *x, const struct octets *o)
 {
 	struct flow *f = x->f;
 	size_t before = f->first_count;
+	enum flow_kind asked = flow_kind_asked(f);
 	if (o->is_blind) {
 		atomic_store(&f->kind, FLOW_PLAIN);
 		return;
 	}
 	size_t n = before + gather(f->first + before, sizeof f->first - before, o);
-	switch (sniff_client(f->first, n)) {
+	enum sniff sniffed = sniff_client(f->first, n);
+	if (asked == FLOW_PLAIN && sniffed != SNIFF_TLS && f->first[0] != TLS_FIRST) {
+		atomic_store(&f->kind, FLOW_PLAIN);
+		return;
+	}
+	if (asked == FLOW_HTTP1 && sniffed != SNIFF_TLS && f->first[0] != TLS_FIRST)
+		sniffed = SNIFF_HTTP1;
+	switch (sniffed) {
 	case SNIFF_MORE: f->first_count = (uint8_t)n; return;
 	case SNIFF_HTTP1:
 		http1_init(&f->http);
@@ -349,12 +378,12 @@ static void find_kind(struct feed *x, const struct octets *o)
 			http1_sent_only(&f->http, &mark, &crumbs, 1, before, before, on_http1, x);
 		}
 		return;
+	case SNIFF_TLS: tls_begins(x, before); return;
 	case SNIFF_H2:
 		if (begins_http2(x, before))
 			return;
 		turn_opaque(x, BREAKER_SUCCESS);
 		return;
-	case SNIFF_TLS:
 	case SNIFF_STREAM:
 		/* Not told apart here: that it connected is all that is known of it. */
 		turn_opaque(x, BREAKER_SUCCESS);
@@ -394,7 +423,9 @@ static __attribute__((noinline)) void tries_to_read(struct slot *s, uint64_t wor
 		FLOW_HAS_LIMITS) {
 		uint64_t turn = flow_word(f);
 		enum flow_phase phase = flow_phase_of(turn);
-		if (phase == FLOW_FRESH || phase == FLOW_WAITING || phase == FLOW_ANSWERING) {
+		/* libssl reads when it likes: only where that waits does the app wait for something. */
+		bool is_idle_tls = phase == FLOW_FRESH && flow_is_tls(f) && atomic_load(&s->traits) & TRAIT_NONBLOCKING;
+		if ((phase == FLOW_FRESH || phase == FLOW_WAITING || phase == FLOW_ANSWERING) && !is_idle_tls) {
 			flow_unmark(f, FLOW_IS_FORGIVEN);
 			flow_mark(f, FLOW_HAS_TRIED);
 			if (phase == FLOW_FRESH)
@@ -452,13 +483,176 @@ static void records_came(struct feed *x, const struct octets *o, size_t n)
 	}
 }
 
+/* ---- TLS from outside (A9, A10) ---- */
+
+/* What is sent from here on is the application's. */
+static void handshake_ends(struct feed *x)
+{
+	struct flow *f = x->f;
+	uint64_t word = flow_word(f);
+	flow_unmark(f, FLOW_IS_ASKING | FLOW_HAS_TRIED);
+	atomic_store_explicit(&f->asked_ns, now_of(x), memory_order_relaxed);
+	if (flow_phase_of(word) == FLOW_WAITING)
+		flow_step(f, word, FLOW_FRESH);
+	x->must_arm = true;
+}
+
+/* Refused, or an end, inside the handshake. */
+static void tls_fails(struct feed *x)
+{
+	end_call(x, FLOW_OVER, BREAKER_FAILURE, FAILURE_TLS);
+	x->is_over = true;
+}
+
+static void tls_lost(struct feed *x, bool was_shaking)
+{
+	if (was_shaking)
+		tls_fails(x);
+	else
+		lose_track(x);
+}
+
+/* A flight of the handshake is about to go. */
+static void handshake_goes(struct feed *x)
+{
+	struct flow *f = x->f;
+	uint64_t word = flow_word(f);
+	flow_unmark(f, FLOW_IS_ASKING);
+	atomic_store_explicit(&f->asked_ns, now_of(x), memory_order_relaxed);
+	if (flow_phase_of(word) == FLOW_ANSWERING)
+		flow_step(f, word, FLOW_WAITING); /* what was said in clear before belongs to the same call */
+	else
+		begins(x, false);
+	flow_mark(f, FLOW_HAS_SENT);
+	x->must_arm = true;
+}
+
+static void plain_sends(struct feed *x);
+
+static void tls_sends(struct feed *x, const struct octets *o, struct sending *sending)
+{
+	struct flow *f = x->f;
+	bool was_shaking = flow_is_shaking(f);
+	unsigned told =
+		o->is_blind ? TLS_LOST : tls_records_announce(&f->tls, o->iov, o->count, o->limit, &sending->tls_mark);
+	sending->is_announced = !o->is_blind;
+	if (told & TLS_LOST) {
+		tls_lost(x, false);
+		return;
+	}
+	if (told & TLS_HELLO)
+		inside_expect(f, x->fd);
+	if (was_shaking)
+		handshake_goes(x);
+	if (told & TLS_REFUSED)
+		tls_fails(x);
+	if (told & TLS_COMPLETE)
+		handshake_ends(x);
+	if (!(told & TLS_DATA))
+		return;
+	if (flow_has(f, FLOW_MAY_HAVE_ANSWERED)) {
+		/* It was a ticket, most likely: the request goes on. */
+		flow_unmark(f, FLOW_MAY_HAVE_ANSWERED);
+		atomic_store_explicit(&f->asked_ns, now_of(x), memory_order_relaxed);
+		x->must_arm = true;
+	}
+	plain_sends(x);
+}
+
+static void tls_came(struct feed *x, const struct octets *o, size_t n)
+{
+	struct flow *f = x->f;
+	bool was_shaking = flow_is_shaking(f);
+	unsigned told = o->is_blind ? TLS_LOST : tls_records_received(&f->tls, o->iov, o->count, n);
+	enum flow_phase phase = flow_phase_of(flow_word(f));
+	if (told & TLS_LOST) {
+		tls_lost(x, was_shaking);
+		return;
+	}
+	if (told & TLS_REFUSED) {
+		tls_fails(x);
+		return;
+	}
+	if (told & TLS_COMPLETE)
+		handshake_ends(x);
+	else if (told & TLS_TURN && was_shaking && phase == FLOW_WAITING)
+		flow_mark(f, FLOW_IS_ASKING); /* the client has all that it needs to go on */
+	if (told & TLS_MAYBE && (phase == FLOW_WAITING || phase == FLOW_FRESH))
+		flow_mark(f, FLOW_MAY_HAVE_ANSWERED);
+	if (told & TLS_DATA) {
+		flow_unmark(f, FLOW_MAY_HAVE_ANSWERED);
+		if (tls_records_may_be_many(&f->tls)) {
+			flow_note_answer(f);
+			turn_opaque(x, BREAKER_SUCCESS);
+			return;
+		}
+		answer_begins(x);
+	}
+	if (tls_records_in_midst(&f->tls))
+		x->must_arm = true;
+}
+
+static void tls_ended(struct feed *x)
+{
+	struct flow *f = x->f;
+	enum flow_phase phase = flow_phase_of(flow_word(f));
+	bool is_idle = phase == FLOW_FRESH && now_of(x) - atomic_load(&f->asked_ns) > AHEAD_NS;
+	if (phase == FLOW_ANSWERING && !tls_records_in_midst(&f->tls))
+		end_call(x, FLOW_OVER, BREAKER_SUCCESS, 0);
+	else if (flow_has(f, FLOW_MAY_HAVE_ANSWERED) || is_idle)
+		end_call(x, FLOW_OVER, BREAKER_NEUTRAL, 0);
+	else if (phase == FLOW_ANSWERING || phase == FLOW_WAITING || phase == FLOW_FRESH)
+		broke_off(x, phase != FLOW_ANSWERING && flow_is_refused(f, false) ? FAILURE_TLS : FAILURE_EOF);
+	x->is_over = true;
+}
+
+void exchange_turns_inside(struct flow *f)
+{
+	uint64_t word = flow_word(f);
+	f->first_count = 0;
+	flow_unmark(f, FLOW_IS_ASKING | FLOW_HAS_TRIED | FLOW_MAY_HAVE_ANSWERED | FLOW_OWES);
+	if (flow_kind_asked(f) == FLOW_PLAIN)
+		flow_mark(f, FLOW_OWES);
+	/* With a memory BIO its last word of the handshake may not have gone yet. */
+	if (flow_phase_of(word) == FLOW_WAITING && flow_is_shaking(f)) {
+		atomic_store_explicit(&f->asked_ns, clock_now_ns(), memory_order_relaxed);
+		flow_step(f, word, FLOW_FRESH);
+	}
+	atomic_store_explicit(&f->kind, FLOW_UNKNOWN, memory_order_release);
+}
+
+void exchange_refused(struct slot *s, uint64_t word, int fd)
+{
+	struct flow *f = flow_hold(s, word);
+	if (!f)
+		return;
+	struct feed x = {.f = f, .s = s, .word = word, .fd = fd};
+	if (flow_phase_of(flow_word(f)) == FLOW_IDLE || flow_phase_of(flow_word(f)) == FLOW_OVER)
+		end_call(&x, FLOW_OVER, BREAKER_NEUTRAL, 0);
+	else
+		broke_off(&x, FAILURE_TLS);
+	x.is_over = true;
+	finish(&x);
+	flow_let_go(f);
+}
+
+/* After STARTTLS and its kin a ClientHello comes in the midst of a connection (A12). */
+static bool is_hello(const struct octets *o)
+{
+	uint8_t first[11];
+	if (o->is_blind || gather(first, sizeof first, o) < sizeof first || first[0] != TLS_FIRST)
+		return false;
+	return sniff_client(first, sizeof first) == SNIFF_TLS && first[9] == 3 && first[10] <= 4;
+}
+
 static void received_some(struct feed *x, const struct octets *o, size_t n)
 {
 	struct flow *f = x->f;
-	atomic_fetch_add_explicit(&f->in, n, memory_order_relaxed);
+	if (!o->is_inside)
+		atomic_fetch_add_explicit(&f->in, n, memory_order_relaxed);
 	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
-	bool is_first = kind == FLOW_UNKNOWN && !f->first_count && !o->is_blind && o->count > 0 &&
-			flow_phase_of(flow_word(f)) != FLOW_ANSWERING;
+	bool is_first = kind == FLOW_UNKNOWN && flow_kind_asked(f) == FLOW_UNKNOWN && !f->first_count && !o->is_blind &&
+			o->count > 0 && flow_phase_of(flow_word(f)) != FLOW_ANSWERING;
 	size_t in_first = o->count > 0 && n > o->iov[0].iov_len ? o->iov[0].iov_len : n;
 	/* A server of HTTP/2 may speak first: what it says is kept for when the client has settled the protocol. */
 	if (is_first && !atomic_load(&f->streams) && http2_is_server(o->iov[0].iov_base, in_first))
@@ -471,7 +665,9 @@ static void received_some(struct feed *x, const struct octets *o, size_t n)
 		records_init(&f->records, records_of_server(o->iov[0].iov_base, in_first));
 		atomic_store(&f->kind, kind = FLOW_RECORDS);
 	}
-	if (kind == FLOW_HTTP1 && o->is_blind)
+	if (kind == FLOW_TLS)
+		tls_came(x, o, n);
+	else if (kind == FLOW_HTTP1 && o->is_blind)
 		turn_opaque(x, BREAKER_SUCCESS);
 	else if (kind == FLOW_RECORDS && o->is_blind)
 		atomic_store(&f->kind, FLOW_PLAIN);
@@ -498,8 +694,14 @@ static void stream_ended(struct feed *x)
 	struct flow *f = x->f;
 	uint64_t word = flow_word(f);
 	enum flow_phase phase = flow_phase_of(word);
+	bool is_idle_tls =
+		phase == FLOW_FRESH && flow_has(f, FLOW_IS_INSIDE) && now_of(x) - atomic_load(&f->asked_ns) > AHEAD_NS;
 	if (is_http2(f)) {
 		broke_off(x, FAILURE_EOF);
+	} else if (atomic_load(&f->kind) == FLOW_TLS) {
+		tls_ended(x);
+	} else if (is_idle_tls) {
+		end_call(x, FLOW_OVER, BREAKER_NEUTRAL, 0);
 	} else if (phase == FLOW_ANSWERING && flow_has(f, FLOW_IS_WHOLE)) {
 		end_by_status(x, FLOW_OVER);
 	} else if (atomic_load(&f->kind) == FLOW_HTTP1 && http1_is_framed(&f->http)) {
@@ -554,8 +756,13 @@ void exchange_received(
 	/* The octets come again (A15), or none were asked for. */
 	if (!f || (result >= 0 && flags & MSG_PEEK) || (result == 0 && o->limit == 0))
 		return;
-	if (result > 0 && flow_only_counts(f, flow_word(f))) {
+	if (result > 0 && !o->is_inside && flow_has(f, FLOW_IS_INSIDE)) {
 		atomic_fetch_add_explicit(&f->in, (uint64_t)result, memory_order_relaxed);
+		return; /* what is in it is told by the TLS library */
+	}
+	if (result > 0 && flow_only_counts(f, flow_word(f))) {
+		if (!o->is_inside)
+			atomic_fetch_add_explicit(&f->in, (uint64_t)result, memory_order_relaxed);
 		return; /* in the midst of it */
 	}
 	received(s, word, fd, o, result, err);
@@ -637,6 +844,10 @@ static __attribute__((noinline)) bool sends(
 		find_kind(&x, o);
 		kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
 	}
+	if ((kind == FLOW_PLAIN || kind == FLOW_RECORDS) && is_hello(o)) {
+		tls_begins(&x, 0);
+		kind = FLOW_TLS;
+	}
 	if (kind == FLOW_HTTP1 && o->is_blind) {
 		/* A body that the kernel takes elsewhere: where the request ends is not known. */
 		atomic_store(&f->kind, FLOW_PLAIN);
@@ -671,10 +882,13 @@ static __attribute__((noinline)) bool sends(
 			begins(&x, false);
 		else if (phase == FLOW_WAITING)
 			flow_mark(f, FLOW_HAS_SENT);
+	} else if (kind == FLOW_TLS) {
+		tls_sends(&x, o, sending);
 	} else if (kind == FLOW_PLAIN || kind == FLOW_ONEWAY || kind == FLOW_UNKNOWN) {
 		if (o->limit > 0)
 			plain_sends(&x);
 	}
+	sending->kind = (uint8_t)kind;
 	if (x.is_rejected) {
 		if (sending->is_announced && kind == FLOW_HTTP1)
 			http1_sent_only(&f->http, &sending->mark, o->iov, o->count, o->limit, 0, on_http1, &x);
@@ -682,7 +896,10 @@ static __attribute__((noinline)) bool sends(
 		uint64_t turn = flow_word(f);
 		if (flow_phase_of(turn) == FLOW_IDLE)
 			flow_step(f, turn, FLOW_OVER);
-		slot_change(s, word, SLOT_CONNECTED, false);
+		if (o->is_inside)
+			flow_mark(f, FLOW_IS_REJECTED); /* the TLS library's own send is what fails */
+		else
+			slot_change(s, word, SLOT_CONNECTED, false);
 		if (!guest_is_restricted())
 			sys_disconnect(fd);
 		flow_let_go(f);
@@ -702,6 +919,12 @@ bool exchange_sends(struct slot *s, uint64_t word, int fd, const struct octets *
 	sending->edit_count = 0;
 	if (!f || o->limit == 0)
 		return true;
+	if (!o->is_inside && flow_has(f, FLOW_IS_INSIDE)) {
+		if (!flow_has(f, FLOW_IS_REJECTED))
+			return true;
+		errno = ECONNRESET;
+		return false;
+	}
 	if (atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_PLAIN &&
 		flow_phase_of(flow_word(f)) == FLOW_WAITING) {
 		flow_mark(f, FLOW_HAS_SENT);
@@ -716,6 +939,8 @@ static __attribute__((noinline)) void sent(
 	struct flow *f = sending->flow;
 	struct feed x = {.f = f, .s = s, .word = sending->word, .fd = fd};
 	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	if (kind != sending->kind)
+		kind = FLOW_UNKNOWN; /* it has turned into something else meanwhile */
 	if (kind == FLOW_HTTP2 && result > 0) {
 		struct streams_turn t = turn_of(&x);
 		streams_sent(&t, o, (size_t)result);
@@ -727,6 +952,8 @@ static __attribute__((noinline)) void sent(
 		else
 			tell_records_sent(f, o, (size_t)result);
 	}
+	if (kind == FLOW_TLS && sending->is_announced && result != (ssize_t)o->limit)
+		tls_records_sent_only(&f->tls, o->iov, o->count, result > 0 ? (size_t)result : 0, &sending->tls_mark);
 	if (kind == FLOW_HTTP1 && sending->is_announced && result == (ssize_t)o->limit && sending->ends) {
 		/* A small request went at once, when it began; a large one may have taken its time to be taken. */
 		if (sending->begins && o->limit <= AT_ONCE)
@@ -741,7 +968,7 @@ static __attribute__((noinline)) void sent(
 		http1_sent_only(&f->http, &sending->mark, o->iov, o->count, o->limit, result > 0 ? (size_t)result : 0,
 			on_http1, &x);
 	}
-	if (result > 0) {
+	if (result > 0 && !o->is_inside) {
 		atomic_fetch_add_explicit(&f->out, (uint64_t)result, memory_order_relaxed);
 	} else if (result < 0 && (err == EPIPE || err == ECONNRESET || err == ETIMEDOUT || err == EHOSTUNREACH)) {
 		/* An answer that came before stands (A7): it may lie there unread. */
@@ -759,12 +986,14 @@ void exchange_sent(struct slot *s, int fd, const struct octets *o, struct sendin
 		if (!f)
 			return;
 		if (result > 0) {
-			atomic_fetch_add_explicit(&f->out, (uint64_t)result, memory_order_relaxed);
+			if (!o->is_inside)
+				atomic_fetch_add_explicit(&f->out, (uint64_t)result, memory_order_relaxed);
 			return;
 		}
 		if (result == 0 || err == EAGAIN || err == EINTR || !(sending->flow = flow_hold(s, sending->word)))
 			return;
 		sending->is_announced = false;
+		sending->kind = FLOW_UNKNOWN;
 	}
 	sent(s, fd, o, sending, result, err);
 }

@@ -17,18 +17,23 @@ struct octets {
 	int count;
 	size_t limit;
 	bool is_blind;
-	bool is_fixed; /* they must go as they are */
+	bool is_fixed;	/* they must go as they are */
+	bool is_inside; /* they are what a TLS library reads or writes, not what passes on the wire */
 };
 
 /* What a send carries from before its system call to after it. On the hook's stack. */
 struct sending {
 	struct flow *flow; /* held; null: it goes on as it was */
 	uint64_t word;	   /* of the slot's life */
+	uint8_t kind;	   /* enum flow_kind: as what it was announced */
 	bool is_announced;
 	bool was_asking; /* the request was not whole before */
 	bool ends;	 /* with these octets it is */
 	bool begins;	 /* with these octets it began, a moment ago */
-	struct http1_mark mark;
+	union {
+		struct http1_mark mark;
+		struct tls_mark tls_mark;
+	};
 	/* What the deadline header changes in the octets; none: they go as they are. */
 	int edit_count;
 	struct deadline_header_edit edits[DEADLINE_HEADER_MAX];
@@ -46,6 +51,10 @@ bool exchange_sends(struct slot *s, uint64_t word, int fd, const struct octets *
 ssize_t exchange_send_edited(int fd, const struct octets *o, struct sending *sending, int flags, bool is_blocking);
 /* After it. */
 void exchange_sent(struct slot *s, int fd, const struct octets *o, struct sending *sending, ssize_t result, int err);
+/* Its TLS is seen from inside from here on. */
+void exchange_turns_inside(struct flow *f);
+/* Inside: the peer has refused to go on. */
+void exchange_refused(struct slot *s, uint64_t word, int fd);
 /* The app ends both directions itself. */
 void exchange_shut(struct slot *s, uint64_t word, int fd);
 

@@ -42,6 +42,11 @@ static enum flow_kind kind_of(enum policy_protocol protocol)
 	}
 }
 
+enum flow_kind flow_kind_asked(const struct flow *f)
+{
+	return kind_of((enum policy_protocol)f->guard.limits.protocol);
+}
+
 static bool has_limits(const struct guard_limits *l, enum flow_kind kind)
 {
 	return kind != FLOW_OPAQUE && kind != FLOW_ONEWAY && guard_bounds(l);
@@ -55,10 +60,12 @@ static void fill(struct flow *f, uint32_t call, int64_t connected_ns, uint32_t g
 	f->first_count = 0;
 	f->carried_count = 0;
 	enum flow_kind kind = kind_of((enum policy_protocol)f->guard.limits.protocol);
-	if (kind == FLOW_HTTP1)
-		http1_init(&f->http);
+	tls_records_init(&f->tls);
 	uint32_t marks = (f->guard.limits.protocol == POLICY_PROTOCOL_REQUEST ? FLOW_OWES : 0u) |
 			 (has_limits(&f->guard.limits, kind) ? FLOW_HAS_LIMITS : 0u);
+	/* What is asked for may be inside of TLS. */
+	if (kind == FLOW_HTTP1 || kind == FLOW_PLAIN)
+		kind = FLOW_UNKNOWN;
 	atomic_store_explicit(&f->kind, kind, memory_order_relaxed);
 	atomic_store_explicit(&f->marks, marks, memory_order_relaxed);
 	atomic_store_explicit(&f->begun_ns, call_begun_ns(call), memory_order_relaxed);
@@ -259,7 +266,7 @@ static bool set_out(struct flow *f, uint64_t owned, uint32_t call, int64_t now_n
 	atomic_store_explicit(&f->forks, process_forks(), memory_order_relaxed);
 	atomic_store_explicit(&f->status, 0, memory_order_relaxed);
 	flow_unmark(f, FLOW_HAS_TRIED | FLOW_IS_FORGIVEN | FLOW_IS_INHERITED | FLOW_IS_WHOLE | FLOW_HAS_WAITED |
-			       FLOW_HAS_SENT);
+			       FLOW_HAS_SENT | FLOW_MAY_HAVE_ANSWERED);
 	uint64_t next = ((owned >> 32) + 1) << 32 | FLOW_WAITING;
 	return atomic_compare_exchange_strong(&f->word, &owned, next);
 }
@@ -362,6 +369,11 @@ enum breaker_outcome flow_outcome_of(uint32_t status, enum failure_kind *kind)
 	return status >= 500 ? BREAKER_FAILURE : BREAKER_SUCCESS;
 }
 
+bool flow_is_refused(const struct flow *f, bool is_reset)
+{
+	return (!is_reset && flow_is_shaking(f)) || (flow_is_tls(f) && f->tls.is_alone);
+}
+
 bool flow_is_dropped_kept(const struct flow *f, int64_t now_ns)
 {
 	return flow_has(f, FLOW_IS_KEPT) && now_ns - atomic_load(&f->begun_ns) < DROPPED_NS;
@@ -457,6 +469,8 @@ static struct verdict ended_by_peer(const struct flow *f, const struct tcpinfo *
 {
 	if (flow_is_dropped_kept(f, now_ns))
 		return neutral;
+	if (flow_is_refused(f, info->state == TCP_CLOSE))
+		return failure(FAILURE_TLS);
 	return failure(info->state == TCP_CLOSE ? FAILURE_RESET : FAILURE_EOF);
 }
 
@@ -466,7 +480,7 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 	bool asks = fd >= 0 && !guest_is_restricted() && phase != FLOW_IDLE;
 	bool is_whole = flow_has(f, FLOW_IS_WHOLE);
 	enum flow_kind kind = (enum flow_kind)atomic_load(&f->kind);
-	if (phase == FLOW_ANSWERING && (!flow_is_framed(f) || is_whole)) {
+	if (phase == FLOW_ANSWERING && ((!flow_is_framed(f) && !flow_is_in_record(f)) || is_whole)) {
 		struct verdict v = success;
 		if (is_whole)
 			v.outcome = flow_outcome_of(atomic_load(&f->status), &v.kind);
@@ -479,9 +493,14 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 		.call = atomic_load(&f->call),
 		.begun_ns = atomic_load(&f->begun_ns),
 		.has_waited = flow_has(f, FLOW_HAS_WAITED)};
+	bool is_ended = is_known && is_ended_by_peer(&info, fd);
+	/* A handshake, and nothing asked: so pools warm up, too; or its certificate was refused (A10). */
+	if (phase == FLOW_FRESH && flow_is_tls(f))
+		return is_ended && f->tls.is_alone && now_ns - atomic_load(&f->asked_ns) < NS_PER_S
+			       ? failure(FAILURE_TLS)
+			       : neutral;
 	if (phase == FLOW_FRESH)
 		return verdict_of_unused(&e, is_known ? &info : NULL, fd, now_ns);
-	bool is_ended = is_known && is_ended_by_peer(&info, fd);
 	int64_t since_ms = is_known ? info.last_data_recv_ms : 0;
 	if (kind == FLOW_HTTP2) {
 		/* No stream has begun. SETTINGS are no answer, but tell that it lives. */
@@ -494,6 +513,8 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 		if (kind == FLOW_ONEWAY || flow_may_owe_nothing(f))
 			return is_known && info.state != TCP_CLOSE && info.unacked == 0 && info.notsent == 0 ? success
 													     : neutral;
+		if (flow_has(f, FLOW_MAY_HAVE_ANSWERED))
+			return neutral;
 		if (is_ended)
 			return ended_by_peer(f, &info, now_ns);
 		return abandoned(&e, now_ns - e.begun_ns);

@@ -24,15 +24,17 @@
 #include "wire/http1.h"
 #include "wire/records.h"
 #include "wire/sniff.h"
+#include "wire/tls_records.h"
 
 enum flow_phase { FLOW_IDLE, FLOW_OWNED, FLOW_FRESH, FLOW_WAITING, FLOW_ANSWERING, FLOW_OVER };
 
-/* How calls are told apart on it. Those whose answers' ends are known come first, the unsettled one next: the hooks'
- * short roads compare but once. */
+/* How calls are told apart on it. Those whose answers' ends are known come first, then TLS, the unsettled one next: the
+ * hooks' short roads compare but once. */
 enum flow_kind {
 	FLOW_HTTP1,   /* framed */
 	FLOW_HTTP2,   /* framed: each stream is a call (streams.h); the flow has one only before the first */
 	FLOW_RECORDS, /* answers of known length: RESP, PostgreSQL, MySQL */
+	FLOW_TLS,     /* seen from outside: its records tell the handshake, and turns of speaking (A10) */
 	FLOW_UNKNOWN, /* the client has not spoken yet */
 	FLOW_PLAIN,   /* each request one answer, told apart by turns of speaking (A2) */
 	FLOW_ONEWAY,  /* no answers are owed */
@@ -49,8 +51,11 @@ enum flow_mark {
 	FLOW_IS_UNSEEN = 1 << 6,    /* octets pass that no hook sees: judged by the kernel's times (C10) */
 	FLOW_HAS_LIMITS = 1 << 7,   /* an answer, a stall, a deadline: the timer has something to do with it */
 	FLOW_IS_FORGIVEN = 1 << 10, /* the timer has found that it may owe nothing: no limits until the app reads */
-	FLOW_IS_SEEN = 1 << 11,	    /* the kernel has been asked: hooks see every octet of it */
+	FLOW_IS_SEEN = 1 << 14,	    /* the kernel has been asked: hooks see every octet of it */
 	FLOW_HAS_SENT = 1 << 8,	    /* since the timer looked */
+	FLOW_IS_INSIDE = 1 << 11, /* TLS seen from inside: kind is of what is in it, its ciphertext only counts (A9) */
+	FLOW_MAY_HAVE_ANSWERED = 1 << 12, /* TLS from outside: what came is an answer or a ticket (A10) */
+	FLOW_IS_REJECTED = 1 << 13,	  /* inside TLS: the next octets that go are refused (B20) */
 	FLOW_IS_INHERITED =
 		1 << 9, /* its call is a forked parent's: its limits hold here, the verdict is not ours (E4) */
 };
@@ -78,6 +83,9 @@ struct flow {
 	uint8_t first_count;
 	struct http1 http;
 	struct records records;
+	struct tls_records tls;
+	_Atomic int tls_fd;		  /* where its ClientHello went */
+	_Atomic(const void *) tls_object; /* inside: the TLS library's */
 	/* Of the deadline header, left by a send that stopped in them: they go with the next. */
 	uint8_t carried_count;
 	struct deadline_header_edit carried[DEADLINE_HEADER_CARRY];
@@ -118,16 +126,36 @@ static inline bool flow_is_framed(const struct flow *f)
 {
 	return atomic_load_explicit(&f->kind, memory_order_relaxed) <= FLOW_RECORDS;
 }
-/* The midst of an answer that is not framed: its octets are counted, and there is nothing else to learn from them. */
+/* Do its octets have to be looked at, also in the midst of an answer? */
+static inline bool flow_is_read(const struct flow *f)
+{
+	return atomic_load_explicit(&f->kind, memory_order_relaxed) <= FLOW_TLS;
+}
+/* The midst of an answer that is not read: its octets are counted, and there is nothing else to learn from them. */
 static inline bool flow_only_counts(const struct flow *f, uint64_t word)
 {
-	return flow_phase_of(word) == FLOW_ANSWERING && !flow_is_framed(f);
+	return flow_phase_of(word) == FLOW_ANSWERING && !flow_is_read(f);
 }
 /* The midst of a request that is not framed, and the protocol is settled: a send changes nothing. */
 static inline bool flow_only_sends(const struct flow *f, uint64_t word)
 {
 	return flow_phase_of(word) == FLOW_WAITING &&
 	       atomic_load_explicit(&f->kind, memory_order_relaxed) > FLOW_UNKNOWN;
+}
+/* In TLS from outside, before the end of the handshake. */
+static inline bool flow_is_shaking(const struct flow *f)
+{
+	return atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_TLS && !tls_records_is_complete(&f->tls);
+}
+/* In the midst of a record of an answer, which is all that is known of it. */
+static inline bool flow_is_in_record(const struct flow *f)
+{
+	return atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_TLS && tls_records_in_midst(&f->tls);
+}
+/* TLS, seen from outside or from inside. */
+static inline bool flow_is_tls(const struct flow *f)
+{
+	return atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_TLS || flow_has(f, FLOW_IS_INSIDE);
 }
 /* The phase, when the word is still `seen`. */
 static inline bool flow_step(struct flow *f, uint64_t seen, enum flow_phase to)
@@ -136,6 +164,8 @@ static inline bool flow_step(struct flow *f, uint64_t seen, enum flow_phase to)
 		&f->word, &seen, (seen & ~0xffULL) | (uint64_t)to, memory_order_acq_rel, memory_order_relaxed);
 }
 
+/* What the policy says of its protocol; FLOW_UNKNOWN: its octets are to tell. */
+enum flow_kind flow_kind_asked(const struct flow *f);
 /* The connect of `word`'s life (CONNECTED) has succeeded, and was call's: the slot becomes FLOWING where there is more
  * to learn, else the call is settled by that alone. */
 void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t now_ns);
@@ -170,6 +200,8 @@ void flow_hung_up(struct flow *f, int fd, enum flow_phase to, int64_t now_ns);
 
 /* What an HTTP status says of the server (A8). */
 enum breaker_outcome flow_outcome_of(uint32_t status, enum failure_kind *kind);
+/* An end now is a refusal inside the handshake, or most likely one after it (A9, A10). */
+bool flow_is_refused(const struct flow *f, bool is_reset);
 /* A request on a kept connection that met its end at once: the server had dropped it before (A7). */
 bool flow_is_dropped_kept(const struct flow *f, int64_t now_ns);
 /* Does it perhaps speak to one that never answers (A12)? */

@@ -10,6 +10,8 @@
 #include "engine/outcome.h"
 #include "engine/service.h"
 
+__thread uint32_t io_ended;
+
 static bool is_same_life(const struct io *io, uint64_t word)
 {
 	return word >> 32 == io->word >> 32;
@@ -44,6 +46,7 @@ static bool may_go_on(struct io *io, struct slot *s, int fd)
 	case SLOT_EXPIRED:
 		if (!slot_is_same(s, fd))
 			return true;
+		io_ended++;
 		errno = ETIMEDOUT;
 		return false;
 	case SLOT_CONNECTING: outcome_keep(s, fd); return true;
@@ -90,8 +93,10 @@ ssize_t io_send_edited(struct io *io, const struct octets *o, int flags)
 /* The timer ended it while we waited: what the kernel says of that is translated. */
 static bool was_ended(const struct io *io, uint64_t word, ssize_t result)
 {
-	return slot_state_of(word) == SLOT_EXPIRED && is_same_life(io, word) && result <= 0 &&
-	       slot_is_same(io->slot, io->fd);
+	bool is_so = slot_state_of(word) == SLOT_EXPIRED && is_same_life(io, word) && result <= 0 &&
+		     slot_is_same(io->slot, io->fd);
+	io_ended += is_so;
+	return is_so;
 }
 
 ssize_t io_receive_end(struct io *io, const struct octets *o, ssize_t result, int flags)

@@ -9,6 +9,9 @@
 #include "engine/exchange.h"
 #include "engine/slot.h"
 
+/* How often this thread was answered that we have ended a socket. */
+extern __thread uint32_t io_ended;
+
 /* From before the system call to after it; on the hook's stack. */
 struct io {
 	struct slot *slot;
@@ -39,7 +42,7 @@ static inline bool io_is_midst_of_answer(const struct slot *s, uint64_t word, st
 }
 static inline bool io_counted(struct flow *f, uint64_t turn, ssize_t got)
 {
-	if (__builtin_expect(got <= 0 || flow_word(f) != turn || flow_is_framed(f), 0))
+	if (__builtin_expect(got <= 0 || flow_word(f) != turn || flow_is_read(f), 0))
 		return false;
 	atomic_fetch_add_explicit(&f->in, (uint64_t)got, memory_order_relaxed);
 	return true;

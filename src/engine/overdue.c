@@ -42,7 +42,7 @@ static int64_t deadline_at(const struct flow *f)
 static int64_t answer_at(const struct flow *f)
 {
 	int64_t limit = f->guard.limits.answer_ns;
-	if (!limit || flow_has(f, FLOW_IS_ASKING))
+	if (!limit || flow_has(f, FLOW_IS_ASKING | FLOW_MAY_HAVE_ANSWERED))
 		return WHEEL_NEVER;
 	return atomic_load_explicit(&f->asked_ns, memory_order_relaxed) + limit;
 }
@@ -50,7 +50,7 @@ static int64_t answer_at(const struct flow *f)
 static int64_t stall_at(const struct flow *f)
 {
 	int64_t limit = f->guard.limits.stall_ns;
-	if (!limit || !flow_is_framed(f))
+	if (!limit || !(flow_is_framed(f) || flow_is_in_record(f)))
 		return WHEEL_NEVER; /* where an answer ends is not known: silence may be its end */
 	return atomic_load_explicit(&f->heard_ns, memory_order_relaxed) + limit;
 }
@@ -77,6 +77,8 @@ int64_t flow_due_ns(const struct flow *f)
 	if (!flow_has(f, FLOW_HAS_LIMITS) || kind == FLOW_OPAQUE || kind == FLOW_ONEWAY ||
 		(!atomic_load_explicit(&f->call, memory_order_relaxed) && !flow_has(f, FLOW_IS_INHERITED)))
 		return WHEEL_NEVER;
+	if (kind == FLOW_TLS && tls_records_may_be_many(&f->tls) && !flow_is_shaking(f))
+		return WHEEL_NEVER; /* perhaps many calls at once, which cannot be told apart (A10) */
 	switch (flow_phase_of(flow_word(f))) {
 	case FLOW_FRESH: return sooner(deadline_at(f), f->connected_ns + look_every(f));
 	case FLOW_WAITING:
@@ -104,7 +106,8 @@ void flow_look(struct flow_view *v, int fd, int64_t now_ns)
 /* More has come than hooks have seen and what lies unread (one octet is the peer's end), or more has gone. */
 static bool has_unseen(const struct flow_view *v, const struct flow *f)
 {
-	if (!v->is_known)
+	/* What passes in TLS was never anywhere but in hooks: its handshake was. */
+	if (!v->is_known || flow_is_tls(f))
 		return false;
 	/* A send that is under way, or just over, has sent octets that are not counted yet. */
 	bool sends_more = !flow_is_framed(f) && v->info.notsent == 0 && v->info.last_data_sent_ms >= 20 &&
@@ -163,7 +166,7 @@ enum limit { NONE, ANSWER, STALL, DEADLINE };
 static enum limit passed(struct flow *f, const struct flow_view *v, uint64_t word, int64_t now_ns, int64_t *next)
 {
 	enum flow_phase phase = flow_phase_of(word);
-	bool is_framed = flow_is_framed(f);
+	bool is_framed = flow_is_framed(f) || flow_is_in_record(f);
 	if (phase == FLOW_WAITING && flow_may_owe_nothing(f)) {
 		flow_mark(f, FLOW_IS_FORGIVEN); /* until the app tries to read */
 		*next = WHEEL_NEVER;
@@ -265,7 +268,7 @@ int64_t flow_judge(struct flow *f, const struct flow_view *v, int64_t now_ns, bo
 		return streams_judge(f, v, now_ns, may_end, is_expired);
 	uint64_t word = flow_word(f);
 	if (flow_phase_of(word) == FLOW_FRESH) {
-		bool is_used = v->is_known && (v->info.bytes_sent || v->received_ns);
+		bool is_used = v->is_known && !flow_is_tls(f) && (v->info.bytes_sent || v->received_ns);
 		if (!is_used)
 			return unused(f, now_ns);
 		if ((due = follow_unseen(f, v, now_ns)) != 0)

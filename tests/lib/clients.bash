@@ -27,27 +27,39 @@ except OSError as e:
 	esac
 }
 
-# Programs as they are, each making one call: `caller NAME HOST PORT [TIMES]` sets `cmd`, and `calls`: how many it makes (slow
+# Programs as they are, each making one call, in TLS where `certificate` is set: `caller NAME HOST PORT [TIMES]` sets `cmd`, and `calls`: how many it makes (slow
 # starters make TIMES at once). It ends with 0 only when the answer was whole and good, and
 # with 3 when it takes a short body for a whole one. What repeats by itself is told not to, where it can be told: java's HttpURLConnection
 # cannot, and repeats a GET whose answer broke before its head.
 caller() {
 	local host=$2 port=$3 times=${4:-1} programs=$root/tests/programs
+	local tls=${certificate-} scheme=${certificate:+https} sslmode=${certificate:+require} trust=() curl=() wget=()
 	calls=1
+	if [ -n "$tls" ]; then
+		trust=(-Djavax.net.ssl.trustStore="$tls.p12" -Djavax.net.ssl.trustStorePassword=changeit)
+		curl=(--http1.1 --cacert "$tls") wget=(--ca-certificate="$tls")
+	fi
 	case $1 in
-	curl) cmd=(curl -fsS "http://$host:$port/") ;;
-	wget) cmd=(wget -nv -O- --tries=1 "http://$host:$port/") ;;
-	urllib | http.client | asyncio | requests) cmd=(python3 "$programs/fetch.py" "$1" "$host" "$port") ;;
-	node) cmd=(node "$programs/fetch.js" "$host" "$port") ;;
+	curl) cmd=(curl -fsS ${curl[@]+"${curl[@]}"} "${scheme:-http}://$host:$port/") ;;
+	wget) cmd=(wget -nv -O- --tries=1 ${wget[@]+"${wget[@]}"} "${scheme:-http}://$host:$port/") ;;
+	urllib | http.client | asyncio | requests) cmd=(python3 "$programs/fetch.py" "$1" "$host" "$port" ${tls:+"$tls"}) ;;
+	node) cmd=(node "$programs/fetch.js" "$host" "$port" ${tls:+"$tls"}) ;;
 	HttpClient | HttpURLConnection)
 		calls=$times
-		cmd=(java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$bin" Fetch "$1" "$host" "$port" "$times")
+		cmd=(java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC ${trust[@]+"${trust[@]}"} -cp "$bin" Fetch "$1" "$host" "$port" "$times" ${scheme:+"$scheme"})
 		;;
-	php) cmd=(php -d default_socket_timeout=60 "$programs/fetch.php" "$host" "$port") ;;
-	ruby) cmd=(ruby "$programs/fetch.rb" "$host" "$port") ;;
-	perl) cmd=(perl "$programs/fetch.pl" "$host" "$port") ;;
+	php) cmd=(php -d default_socket_timeout=60 "$programs/fetch.php" "$host" "$port" ${tls:+"$tls"}) ;;
+	ruby) cmd=(ruby "$programs/fetch.rb" "$host" "$port" ${tls:+"$tls"}) ;;
+	perl) cmd=(perl "$programs/fetch.pl" "$host" "$port" ${tls:+"$tls"}) ;;
 	redis-cli) cmd=(redis-cli -e -h "$host" -p "$port" get x) ;;
-	psql) cmd=(env PGSSLMODE=disable PGGSSENCMODE=disable psql -w -h "$host" -p "$port" -U nobody -c 'select 1' nowhere) ;;
+	psql) cmd=(env PGSSLMODE="${sslmode:-disable}" PGGSSENCMODE=disable psql -w -h "$host" -p "$port" -U nobody -c 'select 1' nowhere) ;;
+	# It says nothing of what it makes of an answer: 0 when all of one came.
+	s_client)
+		cmd=(bash -c '
+			exec 3< <(printf "GET / HTTP/1.1\r\nHost: x\r\n\r\n"; sleep 60)
+			body=$(openssl s_client -quiet -verify_quiet -CAfile "$0" -connect "$1" <&3 2>/dev/null | sed -un "/ok/{p;q}")
+			[ -n "$body" ]' "$tls" "$host:$port")
+		;;
 	stdio) cmd=("$bin/stdio_client" "$port") ;;
 	io_uring) cmd=("$bin/uring_client" "$port") ;;
 	*) fail "no such client: $1" ;;

@@ -37,12 +37,15 @@ exceptions() {
 	END
 }
 
+# The server of a fault: NAME MODE.
+faulty() { peer "$1" 127.0.0.1 "$2"; }
+
 table_head() { printf '# %-18s %-10s %-10s %-10s %-10s %-10s %s\n' client hang drip half cut early 503 >&3; }
 
 row() {
 	local client=$1 fault policy limit clock kind lanes=() cells='' wrong='' seen reason
 	while read -r fault policy limit clock kind; do
-		peer "$fault" 127.0.0.1 "$fault"
+		faulty "$fault" "$fault"
 		without_shim "$client" "$fault" "$limit" >"$dir/$fault.bare" 2>&1 &
 		lanes+=("$!")
 	done < <(faults)

@@ -7,15 +7,17 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 
 /**
- * GETs one after another: Fetch HttpClient|HttpURLConnection HOST PORT [TIMES]. Exit codes as of fetch.py; of several calls 0 where one
+ * GETs one after another: Fetch HttpClient|HttpURLConnection HOST PORT [TIMES [https]]. Exit codes as of fetch.py; of several calls 0 where one
  * was good, else 3 where one was short.
  */
 class Fetch {
 	public static void main(String[] args) {
 		int times = args.length > 3 ? Integer.parseInt(args[3]) : 1, worst = 1;
 
+		String scheme = args.length > 4 ? args[4] : "http";
+
 		for (int i = 0; i < times; i++) {
-			int code = call(args[0], URI.create("http://" + args[1] + ":" + args[2] + "/"));
+			int code = call(args[0], URI.create(scheme + "://" + args[1] + ":" + args[2] + "/"));
 
 			if (worst != 0 && code != 1)
 				worst = code;

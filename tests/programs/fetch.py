@@ -1,24 +1,27 @@
-# One GET by a library of Python's: fetch.py urllib|http.client|asyncio|requests HOST PORT
+# One GET by a library of Python's: fetch.py urllib|http.client|asyncio|requests HOST PORT [CERTIFICATE]     with one, in TLS
 # Ends with 0 when a whole answer below 400 came, 1 when the library says that something is wrong, 3 when it hands on a short body as if
 # it were whole.
 import asyncio
+import ssl
 import sys
 
 kind, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
-url = "http://%s:%d/" % (host, port)
+trusted = sys.argv[4] if len(sys.argv) > 4 else None
+context = ssl.create_default_context(cafile=trusted) if trusted else None
+url = "%s://%s:%d/" % ("https" if trusted else "http", host, port)
 
 
 def urllib():
     import urllib.request
 
-    with urllib.request.urlopen(url) as answer:
+    with urllib.request.urlopen(url, context=context) as answer:
         return answer.status, answer.headers.get("Content-Length"), answer.read()
 
 
 def http_client():
     import http.client
 
-    connection = http.client.HTTPConnection(host, port)
+    connection = http.client.HTTPSConnection(host, port, context=context) if trusted else http.client.HTTPConnection(host, port)
     connection.request("GET", "/")
     answer = connection.getresponse()
     return answer.status, answer.headers.get("Content-Length"), answer.read()
@@ -27,12 +30,12 @@ def http_client():
 def requests():
     import requests
 
-    answer = requests.get(url)
+    answer = requests.get(url, verify=trusted)
     return answer.status_code, answer.headers.get("Content-Length"), answer.content
 
 
 async def streams():
-    reader, writer = await asyncio.open_connection(host, port)
+    reader, writer = await asyncio.open_connection(host, port, ssl=context)
     writer.write(b"GET / HTTP/1.1\r\nHost: %s\r\n\r\n" % host.encode())
     await writer.drain()
     head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")

@@ -1,0 +1,258 @@
+/* Taken: what reads and writes plaintext in OpenSSL 1.1, OpenSSL 3 and GnuTLS (A9). These only look: the caller's own
+ * definition is called with what it was given, and gives what it gives. One thing is added: where a call has failed
+ * because we ended its socket, and OpenSSL has no word of why, it is told that (tell_why). */
+#include <errno.h>
+
+#include "base/addr.h"
+#include "base/tls_library.h"
+#include "engine/guest.h"
+#include "engine/inside.h"
+#include "engine/io.h"
+#include "hook/export.h"
+
+int SSL_read(void *ssl, void *buf, int n);
+int SSL_write(void *ssl, const void *buf, int n);
+int SSL_read_ex(void *ssl, void *buf, size_t n, size_t *got);
+int SSL_write_ex(void *ssl, const void *buf, size_t n, size_t *gone);
+ssize_t gnutls_record_recv(void *session, void *buf, size_t n);
+ssize_t gnutls_record_send(void *session, const void *buf, size_t n);
+
+#define COLD static __attribute__((noinline))
+/* The library that the caller means; a function that nobody has fails. */
+#define LIBRARY(name, object)                                                                                          \
+	const struct tls_library *lib = tls_library_of(__builtin_return_address(0), #name, object);                    \
+	if (__builtin_expect(!lib || !lib->name, 0))                                                                   \
+	return -1
+/* Is there anything that it might be tied to? */
+#define PLAIN_ROAD(object)                                                                                             \
+	__builtin_expect(!atomic_load_explicit(&inside_any, memory_order_relaxed) || !guest_is_on() ||                 \
+				 !addr_may_be_mapped(object),                                                          \
+		1)
+
+/* ---- OpenSSL ---- */
+
+enum { ERROR_SSL = 1, RECEIVED_SHUTDOWN = 2, ERROR_ZERO_RETURN = 6, LIBRARY_SYS = 2 };
+
+static bool openssl_may_tie(const void *lib, const void *ssl, bool is_complete)
+{
+	const struct tls_library *l = lib;
+	(void)is_complete; /* what is on the wire lags behind a memory BIO */
+	return l->SSL_is_init_finished && l->SSL_is_init_finished(ssl) && l->SSL_is_server && !l->SSL_is_server(ssl);
+}
+
+static bool openssl_enter(struct inside *i, const struct tls_library *l, const void *ssl)
+{
+	uint8_t random[TLS_RANDOM];
+	return l->SSL_get_client_random && l->SSL_get_client_random(ssl, random, sizeof random) == sizeof random &&
+	       inside_enter(i, random, ssl, openssl_may_tie, l);
+}
+
+/* Its result was no octets: an end, a refusal, or not yet. */
+static void openssl_failed(struct inside *i, const struct tls_library *l, const void *ssl, int result)
+{
+	if (!l->SSL_get_error || !l->SSL_get_shutdown)
+		return;
+	int why = l->SSL_get_error(ssl, result);
+	if (why == ERROR_ZERO_RETURN)
+		inside_read(i, NULL, 0);
+	else if (why == ERROR_SSL && l->SSL_get_shutdown(ssl) & RECEIVED_SHUTDOWN)
+		inside_refused(i);
+}
+
+/* Python 3.11 takes an error of the system without a word in the queue for an end of file, and hands on what it has. */
+static void tell_why(const struct tls_library *l)
+{
+	if (!l->ERR_peek_error || l->ERR_peek_error() != 0)
+		return;
+	if (l->ERR_new && l->ERR_set_error) {
+		l->ERR_new();
+		l->ERR_set_error(LIBRARY_SYS, ETIMEDOUT, NULL);
+	} else if (l->ERR_put_error) {
+		l->ERR_put_error(LIBRARY_SYS, 0, ETIMEDOUT, "", 0);
+	}
+}
+
+/* What is common to both ways of reading. */
+static void openssl_read(struct inside *i, bool is_ours, const struct tls_library *l, const void *ssl, const void *buf,
+	int result, size_t got, uint32_t ended)
+{
+	int saved = errno;
+	/* The handshake may have been part of it. */
+	if (!is_ours && result > 0)
+		is_ours = openssl_enter(i, l, ssl);
+	if (is_ours && result > 0)
+		inside_read(i, buf, got);
+	else if (is_ours)
+		openssl_failed(i, l, ssl, result);
+	if (is_ours)
+		inside_leave(i);
+	if (result <= 0 && io_ended != ended)
+		tell_why(l);
+	errno = saved;
+}
+
+COLD int SSL_read_looked_at(const struct tls_library *lib, void *ssl, void *buf, int n)
+{
+	struct inside i;
+	bool is_ours = openssl_enter(&i, lib, ssl);
+	uint32_t ended = io_ended;
+	int result = lib->SSL_read(ssl, buf, n);
+	openssl_read(&i, is_ours, lib, ssl, buf, result, (size_t)result, ended);
+	return result;
+}
+
+EXPORT int SSL_read(void *ssl, void *buf, int n)
+{
+	LIBRARY(SSL_read, ssl);
+	return PLAIN_ROAD(ssl) ? lib->SSL_read(ssl, buf, n) : SSL_read_looked_at(lib, ssl, buf, n);
+}
+
+COLD int SSL_read_ex_looked_at(const struct tls_library *lib, void *ssl, void *buf, size_t n, size_t *got)
+{
+	struct inside i;
+	bool is_ours = openssl_enter(&i, lib, ssl);
+	uint32_t ended = io_ended;
+	int result = lib->SSL_read_ex(ssl, buf, n, got);
+	openssl_read(&i, is_ours, lib, ssl, buf, result, result > 0 ? *got : 0, ended);
+	return result;
+}
+
+EXPORT int SSL_read_ex(void *ssl, void *buf, size_t n, size_t *got)
+{
+	LIBRARY(SSL_read_ex, ssl);
+	return PLAIN_ROAD(ssl) ? lib->SSL_read_ex(ssl, buf, n, got) : SSL_read_ex_looked_at(lib, ssl, buf, n, got);
+}
+
+static bool openssl_writes(struct inside *i, const struct tls_library *l, const void *ssl, const void *buf, size_t n)
+{
+	int saved = errno;
+	bool is_ours = n > 0 && addr_may_be_mapped(buf) && openssl_enter(i, l, ssl);
+	if (is_ours)
+		inside_writes(i, buf, n);
+	errno = saved;
+	return is_ours;
+}
+
+static void openssl_wrote(struct inside *i, bool is_ours, const struct tls_library *l, const void *ssl, const void *buf,
+	int result, size_t gone, uint32_t ended)
+{
+	int saved = errno;
+	if (!is_ours && gone > 0 && (is_ours = openssl_enter(i, l, ssl)))
+		inside_writes(i, buf, gone);
+	if (is_ours) {
+		inside_wrote(i, gone);
+		if (result <= 0)
+			openssl_failed(i, l, ssl, result);
+		inside_leave(i);
+	}
+	if (result <= 0 && io_ended != ended)
+		tell_why(l);
+	errno = saved;
+}
+
+COLD int SSL_write_looked_at(const struct tls_library *lib, void *ssl, const void *buf, int n)
+{
+	struct inside i;
+	bool is_ours = openssl_writes(&i, lib, ssl, buf, n > 0 ? (size_t)n : 0);
+	uint32_t ended = io_ended;
+	int result = lib->SSL_write(ssl, buf, n);
+	openssl_wrote(&i, is_ours, lib, ssl, buf, result, result > 0 ? (size_t)result : 0, ended);
+	return result;
+}
+
+EXPORT int SSL_write(void *ssl, const void *buf, int n)
+{
+	LIBRARY(SSL_write, ssl);
+	return PLAIN_ROAD(ssl) ? lib->SSL_write(ssl, buf, n) : SSL_write_looked_at(lib, ssl, buf, n);
+}
+
+COLD int SSL_write_ex_looked_at(const struct tls_library *lib, void *ssl, const void *buf, size_t n, size_t *gone)
+{
+	struct inside i;
+	bool is_ours = openssl_writes(&i, lib, ssl, buf, n);
+	uint32_t ended = io_ended;
+	int result = lib->SSL_write_ex(ssl, buf, n, gone);
+	openssl_wrote(&i, is_ours, lib, ssl, buf, result, result > 0 ? *gone : 0, ended);
+	return result;
+}
+
+EXPORT int SSL_write_ex(void *ssl, const void *buf, size_t n, size_t *gone)
+{
+	LIBRARY(SSL_write_ex, ssl);
+	return PLAIN_ROAD(ssl) ? lib->SSL_write_ex(ssl, buf, n, gone) : SSL_write_ex_looked_at(lib, ssl, buf, n, gone);
+}
+
+/* ---- GnuTLS ---- */
+
+enum { FATAL_ALERT_RECEIVED = -12, UNEXPECTED_PACKET_LENGTH = -9, DECRYPTION_FAILED = -24, INVALID_REQUEST = -50 };
+
+static bool gnutls_may_tie(const void *lib, const void *session, bool is_complete)
+{
+	const struct tls_library *l = lib;
+	size_t n = 0;
+	unsigned type;
+	/* A client has no name that it was called by. */
+	return is_complete && l->gnutls_server_name_get &&
+	       l->gnutls_server_name_get((void *)(uintptr_t)session, NULL, &n, &type, 0) == INVALID_REQUEST;
+}
+
+static bool gnutls_enter(struct inside *i, const struct tls_library *l, void *session)
+{
+	struct tls_datum client = {0}, server;
+	if (!l->gnutls_session_get_random)
+		return false;
+	l->gnutls_session_get_random(session, &client, &server);
+	return client.data && client.size == TLS_RANDOM && inside_enter(i, client.data, session, gnutls_may_tie, l);
+}
+
+COLD ssize_t gnutls_record_recv_looked_at(const struct tls_library *lib, void *session, void *buf, size_t n)
+{
+	struct inside i;
+	int before = errno;
+	bool is_ours = gnutls_enter(&i, lib, session);
+	errno = before;
+	ssize_t result = lib->gnutls_record_recv(session, buf, n);
+	int saved = errno;
+	if (is_ours && (result > 0 || (result == 0 && n > 0)))
+		inside_read(&i, buf, (size_t)result);
+	else if (is_ours &&
+		 (result == FATAL_ALERT_RECEIVED || result == DECRYPTION_FAILED || result == UNEXPECTED_PACKET_LENGTH))
+		inside_refused(&i);
+	if (is_ours)
+		inside_leave(&i);
+	errno = saved;
+	return result;
+}
+
+EXPORT ssize_t gnutls_record_recv(void *session, void *buf, size_t n)
+{
+	LIBRARY(gnutls_record_recv, session);
+	return PLAIN_ROAD(session) ? lib->gnutls_record_recv(session, buf, n)
+				   : gnutls_record_recv_looked_at(lib, session, buf, n);
+}
+
+COLD ssize_t gnutls_record_send_looked_at(const struct tls_library *lib, void *session, const void *buf, size_t n)
+{
+	struct inside i;
+	int before = errno;
+	/* Without octets it sends what it has kept: the same call goes on. */
+	bool is_ours = n > 0 && addr_may_be_mapped(buf) && gnutls_enter(&i, lib, session);
+	if (is_ours)
+		inside_writes(&i, buf, n);
+	errno = before;
+	ssize_t result = lib->gnutls_record_send(session, buf, n);
+	int saved = errno;
+	if (is_ours) {
+		inside_wrote(&i, result > 0 ? (size_t)result : 0);
+		inside_leave(&i);
+	}
+	errno = saved;
+	return result;
+}
+
+EXPORT ssize_t gnutls_record_send(void *session, const void *buf, size_t n)
+{
+	LIBRARY(gnutls_record_send, session);
+	return PLAIN_ROAD(session) ? lib->gnutls_record_send(session, buf, n)
+				   : gnutls_record_send_looked_at(lib, session, buf, n);
+}
