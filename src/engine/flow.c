@@ -494,6 +494,12 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 		.begun_ns = atomic_load(&f->begun_ns),
 		.has_waited = flow_has(f, FLOW_HAS_WAITED)};
 	bool is_ended = is_known && is_ended_by_peer(&info, fd);
+	if (kind == FLOW_HTTP2) {
+		/* No stream has begun. SETTINGS are no answer, but tell that it lives. */
+		if (!is_known || info.bytes_sent == 0 || info.bytes_received > 1)
+			return neutral;
+		return is_ended ? ended_by_peer(f, &info, now_ns) : abandoned(&e, now_ns - e.begun_ns);
+	}
 	/* A handshake, and nothing asked: so pools warm up, too; or its certificate was refused (A10). */
 	if (phase == FLOW_FRESH && flow_is_tls(f))
 		return is_ended && f->tls.is_alone && now_ns - atomic_load(&f->asked_ns) < NS_PER_S
@@ -502,12 +508,6 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 	if (phase == FLOW_FRESH)
 		return verdict_of_unused(&e, is_known ? &info : NULL, fd, now_ns);
 	int64_t since_ms = is_known ? info.last_data_recv_ms : 0;
-	if (kind == FLOW_HTTP2) {
-		/* No stream has begun. SETTINGS are no answer, but tell that it lives. */
-		if (!is_known || info.bytes_sent == 0 || info.bytes_received > 1)
-			return neutral;
-		return is_ended ? ended_by_peer(f, &info, now_ns) : abandoned(&e, now_ns - e.begun_ns);
-	}
 	switch (phase) {
 	case FLOW_WAITING:
 		if (kind == FLOW_ONEWAY || flow_may_owe_nothing(f))
