@@ -152,6 +152,8 @@ void flow_start_inherited(struct slot *s, uint64_t word)
 	uint32_t call = slot_take_call(s, word);
 	if (call != SLOT_NO_CALL)
 		start(s, word, call);
+	else /* a thread of the parent's was about to make it, or to end it */
+		slot_change(s, word, SLOT_CONNECTED, false);
 }
 
 struct flow *flow_hold(struct slot *s, uint64_t word)
@@ -188,6 +190,13 @@ bool flow_is_of(const struct flow *f, struct slot *s, uint64_t word)
 	return index != SLOT_NO_CALL && pool_at(&flow_pool, index) == f;
 }
 
+/* In other states what the slot leads to is a call, or is its owner's to say. */
+static bool leads_to_flow(uint64_t word)
+{
+	enum slot_state state = slot_state_of(word);
+	return state == SLOT_FLOWING || state == SLOT_CONNECTED || state == SLOT_EXPIRED;
+}
+
 static __attribute__((noinline)) void unused_closes(struct slot *s, uint32_t call, int fd, int64_t now_ns);
 
 /* The other descriptors that lead to it: one of them is armed in the place of one that goes. */
@@ -207,13 +216,13 @@ static void arm_another(const struct flow *f, int but)
 
 void flow_closing(struct slot *s, uint64_t word, int fd, int64_t now_ns)
 {
-	/* CONNECTING's call is outcome.c's to end, and STARTING's its owner's. */
-	if (slot_state_of(word) == SLOT_STARTING || slot_state_of(word) == SLOT_CONNECTING)
+	bool is_open = slot_state_of(word) == SLOT_OPEN;
+	if (!is_open && !leads_to_flow(word))
 		return;
 	uint32_t index = slot_take_call(s, word);
 	if (index == SLOT_NO_CALL)
 		return;
-	if (slot_state_of(word) == SLOT_OPEN) {
+	if (is_open) {
 		unused_closes(s, index, fd, now_ns);
 		return;
 	}
@@ -240,7 +249,8 @@ void flow_share(struct slot *from, uint64_t word, struct slot *to, uint64_t to_w
 
 void flow_forked(struct slot *s)
 {
-	struct flow *f = flow_hold(s, slot_word(s));
+	uint64_t word = slot_word(s);
+	struct flow *f = leads_to_flow(word) ? flow_hold(s, word) : NULL;
 	if (!f)
 		return;
 	enum flow_phase phase = flow_phase_of(flow_word(f));

@@ -154,8 +154,10 @@ void lifetime_forked(void)
 		else
 			flow_forked(s);
 		/* Another thread of the parent's stood in the middle of a connect. */
-		if (slot_state_of(slot_word(s)) == SLOT_STARTING)
+		if (slot_state_of(slot_word(s)) == SLOT_STARTING) {
+			atomic_store(&s->call, 0);
 			slot_change(s, slot_word(s), SLOT_SOCKET, false);
+		}
 		atomic_fetch_and(&s->traits, ~(uint32_t)TRAIT_COUNTED);
 		if (slot_state_of(slot_word(s)) == SLOT_CONNECTING && atomic_load(&s->cookie) &&
 			atomic_load(&s->deadline_ns))
