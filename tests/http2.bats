@@ -65,33 +65,6 @@ load lib/http2
 	assert_equal "$(tally "$server_port")" "2 failure 3 neutral reset 2"
 }
 
-@test "an interim answer is none; one that ends before its request stands (A8, A7)" {
-	serves_http2 server <<-'END'
-		def asked(server, sid, path):
-		    with server.lock:
-		        server.h.send_headers(sid, [(":status", "103"), ("link", "x")])
-		        server.flush()
-		    if path == "/later":
-		        threading.Timer(0.6, server.answer, (sid, 503)).start()
-	END
-	set='answer_timeout=300ms' both_http2 "$server_port" <<-'END'
-		c = Client()
-		sid = c.ask("/later")
-		if not is_guarded:
-		    c.until(sid)
-		    assert c.status[sid] == 503
-		else:
-		    begin = ms()
-		    while True:
-		        o = error_of(c.read)
-		        if o == "ETIMEDOUT":
-		            break
-		        assert o is True, o
-		    met(begin, 300)
-	END
-	assert_equal "$(tally "$server_port")" "1 failure answer_timeout 1"
-}
-
 @test "PING, SETTINGS and WINDOW_UPDATE are no calls and owe no answer (A11)" {
 	serves_http2 server <<-'END'
 		def asked(server, sid, path):
@@ -261,19 +234,6 @@ load lib/http2
 	assert_equal "$(tally "$server_port")" "1 success 1 failure answer_timeout 1"
 }
 
-@test "a deadline bounds a stream that drips: it is judged, its connection goes on (C1, A11)" {
-	serves_http2 server <<-'END'
-		def asked(server, sid, path):
-		    server.drip(sid, 10, 0.1)
-	END
-	set='deadline=400ms' both_http2 "$server_port" <<-'END'
-		c = Client()
-		assert c.get("/") == 200
-	END
-	assert_equal "$(tally "$server_port")" "1 failure deadline 1"
-	assert_equal "$(server_said server ended)" 2
-}
-
 @test "an answer that stalls; one that the app's own window holds back does not (A11, C10)" {
 	serves_http2 server <<-'END'
 		def asked(server, sid, path):
@@ -410,55 +370,7 @@ load lib/http2
 	assert_output "/upgraded 2"
 }
 
-@test "the server's SETTINGS come before the client's preface: its frames are followed from the first" {
-	serves_http2 server <<-'END'
-		def asked(server, sid, path):
-		    server.answer(sid, 503)
-	END
-	both_http2 "$server_port" <<-'END'
-		s = dial()
-		assert s.recv(9)[3] == 4
-		c = Client(s)
-		first = c.s.recv
-		c.h.receive_data(b"\0\0\0\4\0\0\0\0\0")  # what was read of it, without its settings
-		rest = s.recv(65536)
-		s.sendall(c.h.data_to_send())
-		sid = c.ask("/")
-		c.until(sid)
-		assert c.status[sid] == 503
-	END
-	assert_equal "$(tally "$server_port")" "1 failure http_gateway 1"
-}
-
-@test "what is no HTTP/2 behind its preface is left alone: no verdict of a stream, no limit (A8)" {
-	serves server <<-'END'
-		def serve(c):
-		    c.recv(65536)
-		    c.sendall(b"nonsense of some length")
-		    hold(c)
-	END
-	set='answer_timeout=200ms' both_http2 "$server_port" <<-'END'
-		c = Client()
-		c.ask("/")
-		b = b""
-		while b"length" not in b:
-		    b += c.s.recv(100)
-		assert not readable(c.s, 600)
-	END
-	assert_equal "$(tally "$server_port")" "1 neutral"
-}
-
 # ---- programs that nobody here wrote ----
-
-# nghttpd_start: a server of files; nghttpd_port, its folder $dir/www.
-nghttpd_start() {
-	mkdir "$dir/www"
-	head -c 200000 /dev/urandom >"$dir/www/data"
-	echo small >"$dir/www/small"
-	nghttpd_port=$(free_port)
-	start nghttpd bare nghttpd --no-tls --address 127.0.0.1 -d "$dir/www" "$nghttpd_port"
-	up nghttpd "$nghttpd_pid" "$nghttpd_port"
-}
 
 @test "h2load: thousands of requests over few connections are as many successes, and nothing else" {
 	nghttpd_start
@@ -498,54 +410,6 @@ nghttpd_start() {
 	assert_equal "$(destination "127.0.0.1:$nghttpd_port" calls.success -g nghttp)" 5
 }
 
-@test "nginx speaks HTTP/2; its 502 is one" {
-	port=$(free_port)
-	nginx_config web "$port" 'proxy_pass http://127.0.0.1:1;'
-	sed -i "s/listen 127.0.0.1:$port/listen 127.0.0.1:$port http2/" "$dir/web.conf"
-	start web bare nginx -c "$dir/web.conf" -e stderr
-	up web "$web_pid" "$port"
-	gets() { "$1" curl -s --http2-prior-knowledge -o /dev/null -w '%{http_version} %{http_code}' "http://127.0.0.1:$port/"; }
-	assert_equal "$(gets bare)" "2 502"
-	shim_part
-	assert_equal "$(gets under)" "2 502"
-	assert_equal "$(tally "$port")" "1 failure http_gateway 1"
-}
-
-grpc_prelude='
-import grpc
-from concurrent import futures
-
-class Handler(grpc.GenericRpcHandler):
-    def service(self, details):
-        return grpc.unary_unary_rpc_method_handler(lambda request, context: answer(details.method, request, context))
-
-def serve_on(port):
-    server = grpc.server(futures.ThreadPoolExecutor(20), handlers=(Handler(),))
-    port = server.add_insecure_port("127.0.0.1:%d" % port)
-    server.start()
-    return server, port
-
-def code_of(channel, method, timeout=None):
-    try:
-        channel.unary_unary(method)(b"x", timeout=timeout)
-        return 0
-    except grpc.RpcError as e:
-        return e.code().value[0]
-'
-# serves_grpc NAME: python on stdin defines answer(method, request, context).
-serves_grpc() {
-	local code
-	code=$(cat)
-	start "$1" bare python3 -u -c "$server_prelude$grpc_prelude
-$code
-server, port = serve_on(0)
-say('port', port)
-server.wait_for_termination()
-threading.Event().wait()"
-	wait_until file_has '^port ' "$dir/$1.out"
-	printf -v "$1_port" %s "$(sed -n 's/^port //p' "$dir/$1.out")"
-}
-
 @test "gRPC, its own client and server: statuses, a call that hangs, its own time-out (A11, A14)" {
 	serves_grpc server <<-'END'
 		def answer(method, request, context):
@@ -568,30 +432,6 @@ threading.Event().wait()"
 		channel.close()
 	END
 	assert_equal "$(tally "$server_port")" "12 success 6 failure deadline 1 grpc 5"
-}
-
-@test "a gRPC server that restarts: its GOAWAY makes no failure, and no circuit opens (A11)" {
-	serves_grpc server <<-'END'
-		def answer(method, request, context):
-		    if method == "/s/restart":
-		        def restart():
-		            global server
-		            was, server = server, serve_on(port)[0]  # SO_REUSEPORT: the next listens before this one ends
-		            was.stop(5).wait()
-		        threading.Thread(target=restart).start()
-		    time.sleep(0.02)
-		    return b"y"
-	END
-	set='failure_threshold=1' both "$server_port" <<-END
-		$grpc_prelude
-		channel = grpc.insecure_channel("127.0.0.1:%d" % port)
-		for i in range(60):
-		    assert code_of(channel, "/s/restart" if i in (10, 30) else "/s/do", 20) == 0
-		channel.close()
-	END
-	assert_equal "$(destination "127.0.0.1:$server_port" calls.failure)" 0
-	assert_equal "$(destination "127.0.0.1:$server_port" calls.success)" 60
-	assert_equal "$(destination "127.0.0.1:$server_port" calls.in_flight)" 0
 }
 
 @test "a gRPC server that hangs is bounded by the deadline; the circuit opens, and the app hears UNAVAILABLE at once (A11, C1)" {

@@ -17,8 +17,9 @@ struct octets {
 	int count;
 	size_t limit;
 	bool is_blind;
-	bool is_fixed;	/* they must go as they are */
-	bool is_inside; /* they are what a TLS library reads or writes, not what passes on the wire */
+	bool is_fixed;	   /* they must go as they are */
+	bool is_inside;	   /* they are what a TLS library reads or writes, not what passes on the wire */
+	bool is_uncounted; /* the system call tells messages, not octets (sendmmsg, recvmmsg) */
 };
 
 /* What a send carries from before its system call to after it. On the hook's stack. */

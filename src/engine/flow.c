@@ -538,7 +538,7 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 
 void flow_hung_up(struct flow *f, int fd, enum flow_phase to, int64_t now_ns)
 {
-	if (atomic_load(&f->kind) == FLOW_HTTP2)
+	if (atomic_load(&f->streams)) /* opaque by now, perhaps: one may have begun while the others were ended */
 		streams_hung_up(f, fd, now_ns);
 	for (int i = 0; i < 1000; i++) {
 		uint64_t word = flow_word(f);

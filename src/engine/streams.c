@@ -48,7 +48,9 @@ struct streams {
 	_Atomic uint32_t processed; /* by a GOAWAY: those above it never will be */
 	_Atomic uint64_t unseen;    /* streams for which there was no room */
 	_Atomic int64_t window, first_window;
-	_Atomic int64_t heard_ns; /* of any answer; where the kernel does not tell */
+	/* The timer's, where the kernel does not tell when the last octet came: when it found that more had. */
+	int64_t heard_ns;
+	uint64_t heard_in;
 	struct stream table[STREAMS_MAX];
 };
 
@@ -355,12 +357,11 @@ static void request_head(struct streams_turn *t, struct stream *s, const struct 
 	}
 }
 
-static int64_t silent_ns(int fd, int64_t now_ns)
+static int64_t silent_ns(int fd)
 {
 	struct tcpinfo info;
 	if (fd < 0 || guest_is_restricted() || !tcpinfo_read(fd, &info) || !info.has_bytes)
 		return 0;
-	(void)now_ns;
 	return info.last_data_recv_ms * NS_PER_MS;
 }
 
@@ -370,7 +371,7 @@ static void cancelled(struct streams_turn *t, struct stream *s)
 		uint64_t word = word_of(s);
 		if (phase_of(word) <= STREAM_OWNED)
 			return;
-		int64_t silent = phase_of(word) == STREAM_ANSWERING ? silent_ns(t->fd, now_of(t)) : 0;
+		int64_t silent = phase_of(word) == STREAM_ANSWERING ? silent_ns(t->fd) : 0;
 		if (settle(s, word, STREAM_FREE, verdict_of_hang_up(t->f, s, word, silent, now_of(t)), t->now_ns))
 			return;
 	}
@@ -408,13 +409,12 @@ static void on_sent(void *context, const struct http2_event *e)
 	}
 }
 
-static void answer_begins(struct streams_turn *t, struct streams *all, struct stream *s)
+static void answer_begins(struct streams_turn *t, struct stream *s)
 {
 	uint64_t word = word_of(s);
 	if (phase_of(word) != STREAM_WAITING)
 		return;
 	atomic_store_explicit(&s->heard_ns, now_of(t), memory_order_relaxed);
-	atomic_store_explicit(&all->heard_ns, t->now_ns, memory_order_relaxed);
 	if (!step(s, word, STREAM_ANSWERING))
 		return;
 	flow_note_answer(t->f);
@@ -474,7 +474,7 @@ static void on_received(void *context, const struct http2_event *e)
 	if (!s)
 		return;
 	switch (e->what) {
-	case HTTP2_ANSWER_BEGINS: answer_begins(x->t, x->all, s); break;
+	case HTTP2_ANSWER_BEGINS: answer_begins(x->t, s); break;
 	case HTTP2_ANSWER_HEAD: answer_head(x->t, s, &e->found); break;
 	case HTTP2_ANSWER_ENDS:
 		flow_mark(x->t->f, FLOW_IS_KEPT);
@@ -519,10 +519,13 @@ bool streams_attach(struct flow *f)
 	atomic_store(&all->unseen, 0);
 	atomic_store(&all->window, HTTP2_WINDOW);
 	atomic_store(&all->first_window, HTTP2_WINDOW);
-	atomic_store(&all->heard_ns, 0);
+	all->heard_ns = 0;
+	all->heard_in = 0;
 	for (int i = 0; i < STREAMS_MAX; i++)
 		atomic_store_explicit(&all->table[i].word, 0, memory_order_relaxed);
-	atomic_store_explicit(&f->streams, index + 1, memory_order_release);
+	uint32_t none = 0;
+	if (!atomic_compare_exchange_strong(&f->streams, &none, index + 1))
+		pool_give(&pool, index); /* the other side was faster */
 	return true;
 }
 
@@ -559,8 +562,8 @@ void streams_sent(struct streams_turn *t, const struct octets *o, size_t gone)
 	struct told x = {t, streams_of(t->f)};
 	if (!x.all)
 		return;
-	if (!(o->is_blind ? http2_sent_unseen(&x.all->http, gone, on_sent, &x)
-			  : http2_sent(&x.all->http, o->iov, o->count, gone, on_sent, &x)))
+	if (o->is_uncounted || !(o->is_blind ? http2_sent_unseen(&x.all->http, gone, on_sent, &x)
+					     : http2_sent(&x.all->http, o->iov, o->count, gone, on_sent, &x)))
 		lost(t, x.all);
 }
 
@@ -671,16 +674,21 @@ static int64_t length_of(const struct flow *f, const struct stream *s, enum limi
 	return limit == ANSWER ? l->answer_ns : limit == STALL ? l->stall_ns : due_ns - atomic_load(&s->begun_ns);
 }
 
+/* The server may send no more of it until the app lets it. */
+static bool is_full(const struct streams *all, const struct stream *s)
+{
+	return atomic_load(&all->window) <= 0 || atomic_load(&s->window) <= 0;
+}
+
 /* May the app be what it waits for (C10)? Then its limit begins anew. */
 static bool is_excused(
 	const struct streams *all, struct stream *s, enum limit limit, const struct flow_view *v, int64_t now)
 {
-	bool is_full = atomic_load(&all->window) <= 0 || atomic_load(&s->window) <= 0;
 	if (limit == ANSWER && (v->unread || (v->is_known && v->info.notsent))) {
 		atomic_store(&s->asked_ns, now);
 		return true;
 	}
-	if (limit == STALL && (v->unread || is_full)) {
+	if (limit == STALL && (v->unread || is_full(all, s))) {
 		atomic_store(&s->heard_ns, now);
 		return true;
 	}
@@ -688,7 +696,7 @@ static bool is_excused(
 }
 
 static struct verdict verdict_of_limit(const struct flow *f, const struct stream *s, uint64_t word, enum limit limit,
-	const struct flow_view *v, int64_t now_ns)
+	bool is_held_back, const struct flow_view *v, int64_t now_ns)
 {
 	const struct guard_limits *l = &f->guard.limits;
 	int64_t begun = atomic_load(&s->begun_ns), ambient = ambient_ns();
@@ -698,8 +706,8 @@ static struct verdict verdict_of_limit(const struct flow *f, const struct stream
 		return failure(FAILURE_ANSWER_TIMEOUT);
 	if (limit == STALL)
 		return failure(FAILURE_STALL_TIMEOUT);
-	/* What came lies there unread: the app was slow, not the server. */
-	if (v->unread && v->is_known && v->info.last_data_recv_ms >= LEFT_LYING_MS)
+	/* What came lies there unread, or the app lets no more come: it was slow, not the server. */
+	if (is_held_back || (v->unread && v->is_known && v->info.last_data_recv_ms >= LEFT_LYING_MS))
 		return neutral;
 	/* A deadline that the whole program ran into says little of who was asked last, for a moment. */
 	bool is_ambient = ambient && ambient <= now_ns && (!l->deadline_ns || begun + l->deadline_ns > ambient);
@@ -708,10 +716,10 @@ static struct verdict verdict_of_limit(const struct flow *f, const struct stream
 
 /* The stream has passed a limit, truly. */
 static void judge(const struct flow *f, struct stream *s, uint64_t word, enum limit limit, int64_t due_ns,
-	const struct flow_view *v, int64_t now_ns)
+	bool is_held_back, const struct flow_view *v, int64_t now_ns)
 {
 	static const char *const phases[] = {"", "answer", "stall", "call", "call"};
-	struct verdict verdict = verdict_of_limit(f, s, word, limit, v, now_ns);
+	struct verdict verdict = verdict_of_limit(f, s, word, limit, is_held_back, v, now_ns);
 	int64_t length = length_of(f, s, limit, due_ns);
 	if (!step(s, word, STREAM_OWNED))
 		return;
@@ -721,7 +729,8 @@ static void judge(const struct flow *f, struct stream *s, uint64_t word, enum li
 	if (call)
 		call_end(call - 1, verdict.outcome, verdict.kind, now_ns,
 			verdict.outcome == BREAKER_NEUTRAL ? -1 : now_ns - atomic_load(&s->begun_ns));
-	atomic_store(&s->limit_ns, limit == OWN ? 0 : length);
+	/* What the app ends itself, and what it holds back itself, ends no socket. */
+	atomic_store(&s->limit_ns, limit == OWN || is_held_back ? 0 : length);
 	atomic_store(&s->again_ns, now_ns);
 	atomic_store_explicit(&s->word, (word & ~0xffULL) | STREAM_JUDGED, memory_order_release);
 }
@@ -729,7 +738,7 @@ static void judge(const struct flow *f, struct stream *s, uint64_t word, enum li
 /* Since when the peer owes a word: since the first request that it has not said one to, else since its last. */
 static int64_t owed_since(const struct streams *all, const struct flow_view *v)
 {
-	int64_t last = v->is_known ? v->received_ns : atomic_load(&all->heard_ns), first = WHEEL_NEVER;
+	int64_t last = v->is_known ? v->received_ns : all->heard_ns, first = WHEEL_NEVER;
 	for (int i = 0; i < STREAMS_MAX; i++) {
 		const struct stream *s = &all->table[i];
 		int64_t asked = atomic_load(&s->asked_ns);
@@ -795,12 +804,16 @@ int64_t streams_judge(struct flow *f, const struct flow_view *v, int64_t now_ns,
 {
 	struct streams *all = streams_of(f);
 	int64_t preface = preface_due_ns(f);
+	uint64_t in = atomic_load(&f->in);
 	*is_expired = false;
 	if (!all)
 		return WHEEL_NEVER;
+	if (in != all->heard_in) {
+		all->heard_in = in;
+		all->heard_ns = now_ns;
+	}
 	/* Octets that no hook sees (C10): its frames cannot be followed. */
-	if (v->is_known && v->info.last_data_recv_ms >= UNSEEN_MS &&
-		v->info.bytes_received > atomic_load(&f->in) + v->unread + 1) {
+	if (v->is_known && v->info.last_data_recv_ms >= UNSEEN_MS && v->info.bytes_received > in + v->unread + 1) {
 		atomic_store(&f->kind, FLOW_OPAQUE);
 		all_end(f, all, now_ns);
 		return WHEEL_NEVER;
@@ -815,7 +828,7 @@ int64_t streams_judge(struct flow *f, const struct flow_view *v, int64_t now_ns,
 			continue;
 		int64_t due = due_of(f, s, word, &limit);
 		if (due <= now_ns && !is_excused(all, s, limit, v, now_ns))
-			judge(f, s, word, limit, due, v, now_ns);
+			judge(f, s, word, limit, due, phase_of(word) == STREAM_ANSWERING && is_full(all, s), v, now_ns);
 	}
 	int64_t silent = silent_for(all, v, now_ns);
 	if (!silent)

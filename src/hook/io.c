@@ -56,6 +56,11 @@ static inline struct octets unseen(size_t n)
 	return (struct octets){.limit = n, .is_blind = true};
 }
 
+static inline struct octets uncounted(size_t n)
+{
+	return (struct octets){.limit = n, .is_blind = true, .is_uncounted = true};
+}
+
 /* ---- receiving ---- */
 
 /* A hook is a load, a branch and a jump to the real function. What follows when the slot is watched are functions of
@@ -165,7 +170,7 @@ TAKE_RECEIVE(
 
 /* Several messages of a stream: counted, not read. */
 TAKE_RECEIVE(int, recvmmsg, (int fd, struct mmsghdr *msgs, unsigned n, int flags, struct timespec *timeout),
-	(fd, msgs, n, flags, timeout), unseen(n), flags, is_data(flags));
+	(fd, msgs, n, flags, timeout), uncounted(n), flags, is_data(flags));
 
 /* The fortified forms check the buffer's size in libc and go on to the plain system call. */
 ssize_t __read_chk(int fd, void *buf, size_t n, size_t size);
@@ -331,5 +336,5 @@ TAKE_SEND_TO(ssize_t, sendmsg, (int fd, const struct msghdr *msg, int flags), (f
 	real.sendmsg(fd, msg, io_send_flags(&io, flags)));
 
 TAKE_SEND_TO(int, sendmmsg, (int fd, struct mmsghdr *msgs, unsigned n, int flags), (fd, msgs, n, flags),
-	n > 0 && msgs ? msgs->msg_hdr.msg_name : NULL, msgs->msg_hdr.msg_namelen, unseen(n),
+	n > 0 && msgs ? msgs->msg_hdr.msg_name : NULL, msgs->msg_hdr.msg_namelen, uncounted(n),
 	real.sendmmsg(fd, msgs, n, io_send_flags(&io, flags)));

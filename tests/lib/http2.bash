@@ -1,4 +1,4 @@
-# HTTP/2 servers and clients of a few lines of python each, by Debian's python3-h2. Load it after `lib/talk`.
+# HTTP/2 servers and clients of a few lines of python each, by Debian's python3-h2. Load it after `lib/services` and `lib/talk`.
 
 http2_prelude='
 import h2.config, h2.connection, h2.errors, h2.events, h2.exceptions, h2.settings
@@ -45,6 +45,7 @@ class Http2:
     def serve(self, first=b"", settings=None):
         if settings is None:
             self.h.initiate_connection()
+            self.h.update_settings({h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 1000})
         else:  # h2c: stream 1 is there
             self.h.initiate_upgrade_connection(settings)
             self.paths[1] = "/upgraded"
@@ -146,3 +147,48 @@ class Client:
 '
 # both_http2 PORT [WORDS]: as both (talk.bash), with class Client.
 both_http2() { both "$@" <<<"$http2_prelude$http2_client$(cat)"; }
+
+# nghttpd_start: a server of files; nghttpd_port, its folder $dir/www.
+nghttpd_start() {
+	mkdir "$dir/www"
+	head -c 200000 /dev/urandom >"$dir/www/data"
+	echo small >"$dir/www/small"
+	nghttpd_port=$(free_port)
+	start nghttpd bare nghttpd --no-tls --address 127.0.0.1 -d "$dir/www" "$nghttpd_port"
+	up nghttpd "$nghttpd_pid" "$nghttpd_port"
+}
+
+grpc_prelude='
+import grpc
+from concurrent import futures
+
+class Handler(grpc.GenericRpcHandler):
+    def service(self, details):
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: answer(details.method, request, context))
+
+def serve_on(port):
+    server = grpc.server(futures.ThreadPoolExecutor(20), handlers=(Handler(),))
+    port = server.add_insecure_port("127.0.0.1:%d" % port)
+    server.start()
+    return server, port
+
+def code_of(channel, method, timeout=None):
+    try:
+        channel.unary_unary(method)(b"x", timeout=timeout)
+        return 0
+    except grpc.RpcError as e:
+        return e.code().value[0]
+'
+# serves_grpc NAME: python on stdin defines answer(method, request, context).
+serves_grpc() {
+	local code
+	code=$(cat)
+	start "$1" bare python3 -u -c "$server_prelude$grpc_prelude
+$code
+server, port = serve_on(0)
+say('port', port)
+server.wait_for_termination()
+threading.Event().wait()"
+	wait_until file_has '^port ' "$dir/$1.out"
+	printf -v "$1_port" %s "$(sed -n 's/^port //p' "$dir/$1.out")"
+}
