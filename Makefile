@@ -111,10 +111,21 @@ $(BUILD)/torture: tests/torture/torture.c tests/unit/tap.h $(call obj,$(unit_src
 torture: all $(BUILD)/torture
 	@env -u LD_PRELOAD RESIL_TEST_SHIM=$(abspath $(BUILD))/libresil.so sh -c '$(BUILD)/torture $(TORTURE_SECONDS) && $(BUILD)/torture scribble 10'
 
+# The lock-free parts under every order of their steps: src/core compiled so that each atomic operation is one.
+points_obj := $(patsubst src/core/%.c,$(BUILD)/obj/points/%.o,$(wildcard src/core/*.c))
+$(points_obj): $(BUILD)/obj/points/%.o: src/core/%.c tests/interleave/points.h | deps-build
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -include tests/interleave/points.h -MMD -MP -c $< -o $@
+$(BUILD)/interleave: tests/interleave/interleave.c tests/unit/tap.h $(points_obj) $(call obj,$(wildcard src/base/*.c))
+	@mkdir -p $(@D)
+	$(call say,TEST,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/interleave.d -o $@ $< $(filter-out %/base/real.o,$(filter %.o,$^)) $(ALL_LDFLAGS) -lpthread
+
 .PHONY: unit model
-unit: $(unit_tests) $(model_tests) $(BUILD)/torture
-model: $(model_tests)
+unit: $(unit_tests) $(model_tests) $(BUILD)/interleave $(BUILD)/torture
+model: $(model_tests) $(BUILD)/interleave
 	$(BUILD)/unit/model_circuit histories $(MODEL_HISTORIES)
+	$(BUILD)/interleave all
 
 # Fuzzing: tests/fuzz/NAME.c stands on the rooms that take foreign bytes; its corpus is tests/fuzz/corpus/NAME. An archive, so that a harness
 # may take in a file of them and replace what it calls.
@@ -228,7 +239,7 @@ deb-check:
 	@$(MAKE) --no-print-directory all deb
 	@BUILD=$(BUILD) scripts/check tests/package/deb.bats
 
-c_files := $(wildcard src/*/*.[ch] tests/unit/*.[ch] tests/model/*.[ch] tests/torture/*.[ch] tests/fuzz/*.[ch] tests/programs/*.[ch])
+c_files := $(wildcard src/*/*.[ch] tests/unit/*.[ch] tests/model/*.[ch] tests/torture/*.[ch] tests/interleave/*.[ch] tests/fuzz/*.[ch] tests/programs/*.[ch])
 .PHONY: format lint clean
 format:
 	@scripts/deps lint
