@@ -75,12 +75,12 @@ $(BUILD)/libresil.so: $(call obj,$(shared_src) $(hook_src)) $(llhttp_obj) $(expo
 		-Wl,-Bsymbolic-functions -Wl,--exclude-libs,ALL -Wl,--no-undefined -Wl,--as-needed -l:libinih.a -ldl -lpthread
 
 # The command: the same rooms without engine and hooks; curses for `resil top`, linked statically like the rest (its terminal
-# descriptions are in Debian's base).
-curses := -l:libncursesw.a -l:libtinfo.a
+# descriptions are in Debian's base). A distribution has it shared: CURSES='-lncursesw -ltinfo'.
+CURSES ?= -l:libncursesw.a -l:libtinfo.a
 command_src := $(filter-out src/engine/% src/base/real.c src/base/tls_library.c,$(shared_src)) $(cli_src)
 $(BUILD)/resil: $(call obj,$(command_src)) $(llhttp_obj)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a $(curses) -lpthread
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a $(CURSES) -lpthread
 
 # Unit tests: one program a file, linked with the rooms it proves. In a source, as in a harness for fuzzing: `// link: -lfoo` adds to the
 # link line.
@@ -224,7 +224,8 @@ uninstall:
 	-@[ ! -w $(conf_in) ] || rm -f $(conf_in)/resil.conf.example
 	-@rmdir $(conf_in) $(own_conf_in) 2>/dev/null || true
 
-# The Debian package, built from a copy so that nothing of it lies about here; lintian's errors are errors. deb-check installs, runs, replaces and
+# The Debian package, built from a copy so that nothing of it lies about here; lintian's errors are errors (but for
+# the maintainer's address, which is whoever uploads it). deb-check installs, runs, replaces and
 # removes it in an overlay of this very system (root).
 deb_dir := $(BUILD)/deb
 .PHONY: deb deb-check
@@ -233,7 +234,7 @@ deb:
 	rm -rf $(deb_dir) && mkdir -p $(deb_dir)/resil-$(VERSION)
 	tar -c --exclude=./build --exclude='./build-*' --exclude=./.git --exclude=$(abspath $(BUILD)) . | tar -x -C $(deb_dir)/resil-$(VERSION)
 	cd $(deb_dir)/resil-$(VERSION) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u BUILD dpkg-buildpackage -us -uc -b --build=binary
-	lintian --fail-on error $(deb_dir)/*.changes
+	lintian --fail-on error --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog $(deb_dir)/*.changes
 deb-check:
 	@scripts/deps check deb
 	@$(MAKE) --no-print-directory all deb

@@ -268,8 +268,8 @@ static void tell_failures(struct text *t, const struct story *s)
 {
 	const struct circuit_view *v = &s->view;
 	const char *comma = "";
-	text_fmt(t, "Failures of all time: %llu of %llu calls that went out", (unsigned long long)v->failure,
-		(unsigned long long)(v->success + v->failure + v->neutral));
+	unsigned long long failed = v->failure, out = v->success + v->failure + v->neutral;
+	text_fmt(t, "Failures of all time: %llu of %llu calls that went out", failed, out);
 	for (int k = 0; k < FAILURE_KIND_COUNT; k++) {
 		if (v->kinds[k] == 0)
 			continue;

@@ -353,11 +353,10 @@ static void take_remarks(struct live *l, int caught)
 
 static int run_live(struct top *t)
 {
-	static struct live l;
+	struct live l = {.t = t};
 	struct sigaction action = {.sa_handler = on_signal};
 	int caught = memfd_create("remarks", MFD_CLOEXEC), kept = dup(STDERR_FILENO);
 
-	l.t = t;
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	if (caught >= 0)

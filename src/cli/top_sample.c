@@ -52,10 +52,12 @@ int top_sample(struct top *t)
 		uint32_t *sorted = groups_sorted(r, &count);
 		for (size_t d = 0; sorted && d < count; d++) {
 			if (n == room) {
-				struct top_row *more = realloc(rows, (room = room ? room * 2 : 64) * sizeof *more);
+				size_t wanted = room ? room * 2 : 64;
+				struct top_row *more = realloc(rows, wanted * sizeof *more);
 				if (!more)
 					break;
 				rows = more;
+				room = wanted;
 			}
 			struct top_row *row = &rows[n];
 			memset(row, 0, sizeof *row);
