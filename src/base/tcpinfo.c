@@ -4,16 +4,19 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/ioctl.h>
 
 #include "base/sys.h"
 
 bool tcpinfo_read(int fd, struct tcpinfo *info)
 {
-	struct tcp_info raw = {0};
+	struct tcp_info raw;
 	socklen_t len = sizeof raw;
 	if (sys_getsockopt(fd, IPPROTO_TCP, TCP_INFO, &raw, &len) != 0)
 		return false;
+	if (__builtin_expect(len < sizeof raw, 0)) /* an older kernel */
+		memset((char *)&raw + len, 0, sizeof raw - len);
 	*info = (struct tcpinfo){
 		.state = raw.tcpi_state,
 		.retransmits = raw.tcpi_retransmits,

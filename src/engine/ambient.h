@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-extern _Atomic int64_t ambient_at_ns;
+extern __attribute__((visibility("hidden"))) _Atomic int64_t ambient_at_ns;
 
 /* CLOCK_MONOTONIC; 0: none. */
 static inline int64_t ambient_ns(void)

@@ -30,7 +30,8 @@ uint32_t call_begin(const struct guard *g, const struct circuit_token *token, in
  * of its last attempt; this thread's own first. Counts the attempt. CALL_NONE: none, admit anew. Also declares failures
  * that have waited too long. */
 uint32_t call_find_ride(const struct guard *g, int64_t now_ns);
-extern _Atomic uint32_t call_live_groups; /* calls under way that several addresses may make */
+extern __attribute__((
+	visibility("hidden"))) _Atomic uint32_t call_live_groups; /* calls under way that several addresses may make */
 static inline uint32_t call_ride(const struct guard *g, int64_t now_ns)
 {
 	return __builtin_expect(atomic_load_explicit(&call_live_groups, memory_order_relaxed) == 0, 1)

@@ -42,9 +42,9 @@ const char *guest_exe(void);
 const char *guest_runtime_dir(void);
 
 /* The region in use; null before the first guarded call, and when it is to be attached anew. */
-extern _Atomic(struct region *) guest_current;
+extern __attribute__((visibility("hidden"))) _Atomic(struct region *) guest_current;
 /* Something of guest_region_slow's is to be done: a fork's child must join. */
-extern _Atomic bool guest_must_join;
+extern __attribute__((visibility("hidden"))) _Atomic bool guest_must_join;
 struct region *guest_region_slow(int64_t now_ns);
 /* The region for a new call: attached when needed, with this process among its members; null when there is none to be
  * had. Everyday: two loads. */
@@ -65,7 +65,7 @@ static inline struct region *guest_region_now(void)
 void guest_look_again(int64_t now_ns);
 int64_t guest_attached_ns(void);
 /* `resil off` was said for this group, user or machine. */
-extern _Atomic bool guest_is_off; /* a marker file says so */
+extern __attribute__((visibility("hidden"))) _Atomic bool guest_is_off; /* a marker file says so */
 static inline bool guest_is_bypassed(const struct region *r)
 {
 	return __builtin_expect(atomic_load_explicit(&r->header->is_off, memory_order_relaxed) != 0 ||
@@ -77,7 +77,7 @@ void guest_detach(void);
 /* In a fork's child: not yet a member. */
 void guest_forked(void);
 /* Re-reads the configuration when the group was told to (`resil reload`); cheap otherwise. */
-extern _Atomic uint32_t guest_reload_seen;
+extern __attribute__((visibility("hidden"))) _Atomic uint32_t guest_reload_seen;
 void guest_reload(struct region *r);
 static inline void guest_follow_reload(struct region *r)
 {

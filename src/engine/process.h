@@ -9,7 +9,8 @@
 void process_init(void);
 /* Are we the child of a fork that no handler saw (_Fork, raw clone)? One load; resets what belongs to the parent when
  * so. */
-extern _Atomic uint32_t *process_alive; /* 1 in the process that made it, 0 in a fork's child; null: not to be had */
+extern __attribute__((visibility("hidden"))) _Atomic uint32_t
+	*process_alive; /* 1 in the process that made it, 0 in a fork's child; null: not to be had */
 void process_is_child(void);
 static inline void process_check(void)
 {
@@ -17,7 +18,7 @@ static inline void process_check(void)
 		process_is_child();
 }
 /* How often this process has forked, and its ancestors before it: a socket that is older may be shared (E4). */
-extern _Atomic uint32_t process_fork_count;
+extern __attribute__((visibility("hidden"))) _Atomic uint32_t process_fork_count;
 static inline uint32_t process_forks(void)
 {
 	return atomic_load_explicit(&process_fork_count, memory_order_relaxed);

@@ -37,7 +37,7 @@ static inline void service_follow(struct region *r, int64_t now_ns)
 }
 /* The socket's thread was ended for a fork and is to go on: not at once, since Python 3.12 counts threads right after
  * fork, but at the next descriptor hook. */
-extern _Atomic bool service_is_due;
+extern __attribute__((visibility("hidden"))) _Atomic bool service_is_due;
 void service_revive(void);
 static inline void service_keep_socket(void)
 {

@@ -36,7 +36,8 @@ size_t names_clean(char to[NAMES_MAX + 1], const char *name);
 void names_learn(const char *name, const struct addr *addrs, unsigned count, int64_t now_ns);
 /* The name an address belongs to: this thread's latest look-up first, else the process's latest (A13). */
 bool names_search(const struct addr *a, struct name_ref *ref);
-extern _Atomic(struct names_table *) names_table; /* null until something was learnt */
+extern __attribute__((
+	visibility("hidden"))) _Atomic(struct names_table *) names_table; /* null until something was learnt */
 static inline bool names_find(const struct addr *a, struct name_ref *ref)
 {
 	return atomic_load_explicit(&names_table, memory_order_relaxed) && names_search(a, ref);
