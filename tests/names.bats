@@ -358,3 +358,113 @@ resolves() { # CLIENT WORDS
 	assert_output EAI_AGAIN
 	[ $(($(now_ms) - answered)) -ge 1500 ] || fail "refused after $(($(now_ms) - answered)) ms"
 }
+
+# --- ejection ---
+
+# three_addresses NAME: 127.0.0.1 refuses, 127.0.0.2 and .3 answer, all at `port`.
+three_addresses() {
+	peer second 127.0.0.2 answer
+	port=$second_port
+	peer third 127.0.0.3 answer "$port"
+	zone "$1" answer 127.0.0.1 127.0.0.2 127.0.0.3
+}
+# Where a command's stream connects to `port` went, in order. (libc connects datagram sockets to sort its answer.)
+attempts() {
+	${via[@]+"${via[@]}"} timeout -k 2 "$TEST_TIMEOUT" strace -f -qq -e trace=socket,connect -e signal=none -E "LD_PRELOAD=$shim" \
+		-o "$dir/trace" "$@" >/dev/null 2>&1 3>&- || true
+	awk -v port="$port" '
+		/ socket\(/ && / = [0-9]+$/ { is_stream[$1 " " $NF] = /SOCK_STREAM/ }
+		/ connect\(/ && index($0, "htons(" port ")") {
+			match($0, /connect\([0-9]+/)
+			fd = substr($0, RSTART + 8, RLENGTH - 8)
+			match($0, /inet_addr\("[0-9.]+/)
+			if (is_stream[$1 " " fd])
+				printf "%s ", substr($0, RSTART + 11, RLENGTH - 11)
+		}' "$dir/trace"
+}
+answer_of() { under "$bin/lookup" "$@" | sed 's/ .*//'; }
+dial_name='import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2]))).close()'
+
+@test "after its first failure no client's first attempt goes to a dead address; the name stays closed (D10 A3)" {
+	dns_start
+	three_addresses app.test
+	shim_part
+	export RESIL_GROUP=app RESIL_SET='failure_threshold=1;recovery_timeout=30s'
+	assert_equal "$(attempts python3 -c "$dial_name" app.test "$port")" "127.0.0.1 127.0.0.2 "
+	assert_equal "$(attempts python3 -c "$dial_name" app.test "$port")" "127.0.0.2 "
+	assert_equal "$(attempts curl -sS -m 5 "http://app.test:$port/")" "127.0.0.2 "
+	assert_equal "$(attempts wget -q -O- -T 5 --tries=1 "http://app.test:$port/")" "127.0.0.2 "
+	for how in getaddrinfo gethostbyname gethostbyname2_r; do
+		assert_equal "$(answer_of "$how" app.test | sed s/app.test,//)" 127.0.0.2,127.0.0.3,127.0.0.1
+	done
+	assert_equal "$(answer_of getaddrinfo app.test $((port - 1)))" 127.0.0.1,127.0.0.2,127.0.0.3
+	assert_equal "$(destination "app.test:$port" state)" closed
+	assert_equal "$(destination "app.test:$port" failures)" '{}'
+	destination "app.test:$port" endpoints | python3 -c '
+import json, sys
+e = {x["address"].split(":")[0]: x for x in json.load(sys.stdin)}
+assert e["127.0.0.1"]["state"] == "ejected" and 0 < e["127.0.0.1"]["ejected_until_ms"] <= 30000, e
+assert e["127.0.0.1"]["consecutive_failures"] == 1, e
+assert e["127.0.0.2"]["state"] == "healthy" and e["127.0.0.2"]["ejected_until_ms"] == 0, e'
+	run resil events --json
+	assert_line --regexp "\"type\":\"ejected\",\"destination\":\"app.test:$port\",\"reason\":\"127.0.0.1:$port \(refused\), for 30s\""
+	run resil metrics
+	assert_line --regexp "^resil_ejected_endpoints\{.*destination=\"app.test:$port\"\} 1$"
+	RESIL_SET='eject=off' run answer_of getaddrinfo app.test "$port"
+	assert_output 127.0.0.1,127.0.0.2,127.0.0.3
+	RESIL_SET='max_ejection=33%' run answer_of getaddrinfo app.test "$port"
+	assert_output 127.0.0.1,127.0.0.2,127.0.0.3
+}
+
+@test "a healed address comes back, and failing again it is ejected for longer (D10 CB11)" {
+	dns_start
+	three_addresses app.test
+	shim_part
+	export RESIL_GROUP=app RESIL_SET='recovery_timeout=400ms;recovery_max=60s;recovery_backoff=3'
+	under python3 -c "$dial_name" app.test "$port"
+	assert_equal "$(answer_of getaddrinfo app.test "$port")" 127.0.0.2,127.0.0.3,127.0.0.1
+	first_is() { [ "$(answer_of getaddrinfo app.test "$port" | cut -d, -f1)" = "$1" ]; }
+	# Its time is over: it is offered in its place, and one failure is enough again.
+	wait_until first_is 127.0.0.1
+	under python3 -c "$dial_name" app.test "$port"
+	run resil events --json
+	assert_line --regexp "\(refused\), for 400ms"
+	assert_line --regexp "\(refused\), for 1200ms"
+	peer healed 127.0.0.1 answer "$port"
+	wait_until first_is 127.0.0.1
+	ask='import socket, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(b"GET / HTTP/1.0\r\n\r\n"); assert s.recv(99)'
+	under python3 -c "$ask" app.test "$port"
+	run resil events --json
+	assert_line --regexp "\"type\":\"returned\",\"destination\":\"app.test:$port\",\"reason\":\"127.0.0.1:$port\""
+	assert_equal "$(destination "app.test:$port" state)" closed
+}
+
+@test "ejection with one address, and with two: never worse off than the resolver's order (D10 CD5)" {
+	dns_start
+	peer good 127.0.0.2 answer
+	port=$good_port
+	zone one.test answer 127.0.0.1
+	zone two.test answer 127.0.0.1 127.0.0.2
+	zone none.test answer 127.0.0.1 127.0.0.4
+	shim_part
+	export RESIL_GROUP=app RESIL_SET='recovery_timeout=30s;failure_threshold=9'
+	for name in one.test two.test none.test; do
+		under python3 -c "$dial_name" "$name" "$port" || true
+	done
+	assert_equal "$(answer_of getaddrinfo one.test "$port")" 127.0.0.1
+	assert_equal "$(answer_of getaddrinfo two.test "$port")" 127.0.0.2,127.0.0.1
+	assert_equal "$(answer_of getaddrinfo none.test "$port")" 127.0.0.1,127.0.0.4
+	assert_equal "$(destination "one.test:$port" endpoints)" '[]'
+	# A look-up to bind to is never touched.
+	run under python3 -c 'import socket, sys
+print(socket.getaddrinfo(sys.argv[1], int(sys.argv[2]), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][4][0])' two.test "$port"
+	assert_output 127.0.0.1
+}
+
+@test "without the shim the resolver's order is as the zone has it" {
+	dns_start
+	three_addresses app.test
+	run bare "$bin/lookup" getaddrinfo app.test "$port"
+	assert_output --regexp '^127.0.0.1,127.0.0.2,127.0.0.3 '
+}

@@ -184,6 +184,11 @@ static void put_deadlines(const struct series *s)
 	labelled(s, "phase", "call", s->v->kinds[FAILURE_DEADLINE]);
 }
 
+static void put_ejected(const struct series *s)
+{
+	plain(s, s->v->ejected_count);
+}
+
 static void put_fallbacks(const struct series *s)
 {
 	if (s->v->stale_answers)
@@ -206,6 +211,7 @@ static const struct {
 	{"resil_stale_results_total", "counter",
 		"Verdicts of calls begun before the last state change: they changed nothing.", put_stale},
 	{"resil_deadline_exceeded_total", "counter", "Limits that ran out, by phase of the call.", put_deadlines},
+	{"resil_ejected_endpoints", "gauge", "Addresses that go last in look-ups.", put_ejected},
 	{"resil_fallback_total", "counter", "Answers from another source than the destination.", put_fallbacks},
 };
 

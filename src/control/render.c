@@ -138,6 +138,21 @@ static void json_counts(struct text *t, const struct circuit_view *v)
 	json_u64(t, "max", v->probes_max, "},");
 }
 
+static void json_endpoints(struct text *t, const struct circuit_view *v)
+{
+	for (unsigned i = 0; i < v->endpoint_count; i++) {
+		const struct endpoint_view *e = &v->endpoints[i];
+		char name[80] = "";
+		struct text n = TEXT_ON(name);
+		addr_text(&n, &e->addr);
+		text_str(t, i ? ",{\"address\":" : "{\"address\":");
+		text_json(t, name);
+		text_fmt(t, ",\"state\":\"%s\",", e->ejected_for_ms ? "ejected" : "healthy");
+		json_u64(t, "ejected_until_ms", e->ejected_for_ms, ",");
+		json_u64(t, "consecutive_failures", e->failures, "}");
+	}
+}
+
 void render_view(struct text *t, const struct circuit_view *v)
 {
 	text_str(t, "{\"name\":");
@@ -171,8 +186,9 @@ void render_view(struct text *t, const struct circuit_view *v)
 	} else {
 		text_str(t, "null");
 	}
-	text_str(t, ",\"bulkhead\":{\"in_use\":0,\"limit\":null,\"waiting\":0,\"rejected\":0},\"endpoints\":[],"
-		    "\"fallbacks\":{");
+	text_str(t, ",\"bulkhead\":{\"in_use\":0,\"limit\":null,\"waiting\":0,\"rejected\":0},\"endpoints\":[");
+	json_endpoints(t, v);
+	text_str(t, "],\"fallbacks\":{");
 	if (v->stale_answers)
 		json_u64(t, "stale_dns", v->stale_answers, "");
 	text_str(t, "},\"faults\":{}}");

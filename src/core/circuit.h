@@ -4,6 +4,7 @@
 #define RESIL_CORE_CIRCUIT_H
 
 #include "core/breaker.h"
+#include "core/endpoint.h"
 #include "core/failure.h"
 #include "core/lease.h"
 #include "core/region.h"
@@ -83,6 +84,8 @@ struct circuit_view {
 	uint64_t opened_total;
 	uint64_t transitions[3][3];
 	uint64_t late_look_ups, stale_answers; /* of "dns:NAME" */
+	struct endpoint_view endpoints[32];
+	unsigned endpoint_count, ejected_count;
 	bool has_last; /* the last transition */
 	enum breaker_state last_from, last_to;
 	char last_reason[48];

@@ -99,6 +99,15 @@ void circuit_view(const struct region *r, uint32_t destination, int64_t now_ns, 
 	view->opened_total = get(&d->opened_total);
 	view->late_look_ups = get(&d->late_look_ups);
 	view->stale_answers = get(&d->stale_answers);
+	int at = -1;
+	while (view->endpoint_count < sizeof view->endpoints / sizeof view->endpoints[0]) {
+		struct endpoint_view *e = &view->endpoints[view->endpoint_count];
+		at = endpoint_next(r, destination, (uint32_t)(at + 1), now_ns, e);
+		if (at < 0)
+			break;
+		view->endpoint_count++;
+		view->ejected_count += e->ejected_for_ms > 0;
+	}
 	view->in_flight = member_calls_in_flight(r, destination);
 	view_recent(d, now_ns, view);
 	view->p50_us = latency_quantile_us(&d->latency, 5000);

@@ -87,11 +87,11 @@ struct endpoint {
 	_Atomic uint64_t id;   /* hash of name and address (48) | port (16); 0: free */
 	_Atomic uint64_t word; /* endpoint.h */
 	_Atomic int64_t used_ns;
-	_Atomic uint32_t destination; /* that it was last used for, + 1: for display */
+	_Atomic uint32_t destination; /* that it was last used for, + 1, and its life: for display */
 	_Atomic uint32_t is_ready;    /* ip and scope are written: they are a function of the id */
 	uint8_t ip[16];
 	uint32_t scope;
-	uint32_t unused;
+	_Atomic uint32_t life;
 };
 
 /* One circuit. key_hash is claimed by CAS from 0; name and policy are a function of the key, so whoever meets a claimed

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
+#include "core/endpoint.h"
 #include "core/events.h"
 #include "core/registry.h"
 #include "engine/guest.h"
@@ -158,7 +159,7 @@ static void attempt_end(uint32_t index, enum end end, int64_t now_ns)
 		give(index);
 }
 
-bool call_connected(uint32_t call, int64_t now_ns)
+bool call_connected(uint32_t call, uint32_t endpoint, int64_t now_ns)
 {
 	struct call *c = at(call);
 	uint64_t word = atomic_load_explicit(&c->word, memory_order_acquire);
@@ -166,6 +167,7 @@ bool call_connected(uint32_t call, int64_t now_ns)
 		if (atomic_compare_exchange_weak_explicit(
 			    &c->word, &word, (word & ~3ULL) | CONNECTED, memory_order_acq_rel, memory_order_acquire)) {
 			leave_group(c);
+			c->guard.endpoint = endpoint; /* not the first one's: who hears the verdict */
 			if (call_is_probe(call))
 				circuit_note(c->guard.region, &c->token, LEASE_UNUSED);
 			return true;
@@ -187,6 +189,11 @@ void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kin
 	while (!atomic_compare_exchange_weak_explicit(
 		&c->word, &word, (word & ~3ULL) | SETTLED, memory_order_acq_rel, memory_order_acquire))
 		;
+	const struct guard *g = &c->guard;
+	if (g->endpoint && outcome == BREAKER_SUCCESS)
+		endpoint_succeeded(g->region, g->endpoint, now_ns);
+	else if (g->endpoint && outcome == BREAKER_FAILURE && g->limits.trip_mask >> kind & 1)
+		endpoint_failed(g->region, g->endpoint, &g->rules, kind, false, now_ns);
 	settle_with(c, outcome, kind, now_ns, latency_ns);
 	word = atomic_fetch_sub_explicit(&c->word, 1 << 8, memory_order_acq_rel);
 	if (FLYING(word) == 1)
@@ -209,11 +216,14 @@ bool call_begin_connected(const struct guard *g, const struct circuit_token *tok
 	alone.is_group = false;
 	alone.name = 0;
 	*call = call_begin(&alone, token, now_ns);
-	return *call != CALL_NONE && call_connected(*call, now_ns);
+	return *call != CALL_NONE && call_connected(*call, g->endpoint, now_ns);
 }
 
-void call_attempt_failed(uint32_t call, enum failure_kind kind, int64_t now_ns)
+void call_attempt_failed(uint32_t call, uint32_t endpoint, enum failure_kind kind, int64_t now_ns)
 {
+	const struct guard *g = call_guard(call);
+	if (endpoint && g->limits.trip_mask >> kind & 1)
+		endpoint_failed(g->region, endpoint, &g->rules, kind, true, now_ns);
 	atomic_store_explicit(&at(call)->last_kind, (uint32_t)kind, memory_order_relaxed);
 	attempt_end(call, END_FAILURE, now_ns);
 }
@@ -228,14 +238,14 @@ void call_attempt_dropped(uint32_t call, int64_t now_ns)
 	attempt_end(call, END_DROPPED, now_ns);
 }
 
-void call_attempt_abandoned(uint32_t call, int64_t begun_ns, int64_t now_ns)
+void call_attempt_abandoned(uint32_t call, uint32_t endpoint, int64_t begun_ns, int64_t now_ns)
 {
 	struct call *c = at(call);
 	bool has_waited = c->guard.limits.abandon_ns && now_ns - begun_ns >= c->guard.limits.abandon_ns;
 	if (!has_waited || call_has_succeeded_since(call, begun_ns))
 		call_attempt_dropped(call, now_ns);
 	else
-		call_attempt_failed(call, FAILURE_ABANDONED, now_ns);
+		call_attempt_failed(call, endpoint, FAILURE_ABANDONED, now_ns);
 }
 
 bool call_has_succeeded_since(uint32_t call, int64_t since_ns)

@@ -49,7 +49,7 @@ void call_was_rejected_at_send(const struct guard *g, int64_t now_ns);
 /* The outcome of one attempt, exactly once each. */
 /* One has connected: from here on the call belongs to that connection, which ends it by call_end, once; no further
  * connect rides on it. False when another of its attempts was faster: this attempt is over, and heard. */
-bool call_connected(uint32_t call, int64_t now_ns);
+bool call_connected(uint32_t call, uint32_t endpoint, int64_t now_ns);
 /* Its connection is used for the first time: a probe that only connected tells nothing (B7). The caller holds its flow.
  */
 void call_used(uint32_t call);
@@ -64,13 +64,14 @@ int64_t call_begun_ns(uint32_t call);
 /* A call that begins on a connection which is there already, connected at once. False: none is to be had (the token is
  * the caller's to settle). */
 bool call_begin_connected(const struct guard *g, const struct circuit_token *token, int64_t now_ns, uint32_t *call);
-void call_attempt_failed(uint32_t call, enum failure_kind kind, int64_t now_ns);
+/* endpoint: the address that it went to (core/endpoint.h), which hears of it whatever becomes of the call. */
+void call_attempt_failed(uint32_t call, uint32_t endpoint, enum failure_kind kind, int64_t now_ns);
 /* Local trouble (A6): no news, the name's other addresses may follow. */
 void call_attempt_is_local(uint32_t call, int64_t now_ns);
 /* The app let go of it: no news. */
 void call_attempt_dropped(uint32_t call, int64_t now_ns);
 /* The app hung up on an attempt begun at begun_ns: abandoned or neutral (A5). */
-void call_attempt_abandoned(uint32_t call, int64_t begun_ns, int64_t now_ns);
+void call_attempt_abandoned(uint32_t call, uint32_t endpoint, int64_t begun_ns, int64_t now_ns);
 /* Is it a probe? Its outcome is worth a system call. */
 bool call_is_probe(uint32_t call);
 /* Declares what waits: at exit and exec all of it, else what has waited over a second. */

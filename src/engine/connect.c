@@ -96,15 +96,15 @@ static bool set_if_unset(int fd, int level, int name, int value)
 	       sys_setsockopt(fd, level, name, &value, sizeof value) == 0;
 }
 
-static __attribute__((noinline)) void tune(int fd, const struct guard_limits *l)
+static __attribute__((noinline)) void tune(int fd, const struct guard *g)
 {
-	int idle = (int)l->keepalive_s;
+	int idle = g->limits.keepalive_s;
 	if (guest_is_restricted())
 		return;
 	if (idle && set_if_unset(fd, SOL_SOCKET, SO_KEEPALIVE, 1))
 		sys_setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-	if (l->user_timeout_ms)
-		set_if_unset(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)l->user_timeout_ms);
+	if (g->user_timeout_ms)
+		set_if_unset(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)g->user_timeout_ms);
 }
 
 static enum connect_begun begin(struct slot *s, int fd, const struct addr *a, struct attempt *at)
@@ -146,6 +146,7 @@ static enum connect_begun begin(struct slot *s, int fd, const struct addr *a, st
 	atomic_store_explicit(&s->begun_ns, now, memory_order_relaxed);
 	atomic_store_explicit(&s->deadline_ns, at->limit_ns ? now + at->limit_ns : 0, memory_order_relaxed);
 	atomic_store_explicit(&s->cookie, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->endpoint, g.endpoint, memory_order_relaxed);
 	atomic_fetch_and_explicit(&s->traits, ~(uint32_t)(TRAIT_TOLD | TRAIT_TWIN), memory_order_relaxed);
 	slot_put_call(s, word, call);
 	/* Before the system call: another thread's event loop may see the outcome first. */
@@ -156,8 +157,8 @@ static enum connect_begun begin(struct slot *s, int fd, const struct addr *a, st
 		return CONNECT_PASSES;
 	}
 	at->word = (word & ~0xffULL) + SLOT_CONNECTING;
-	if (__builtin_expect((g.limits.keepalive_s | g.limits.user_timeout_ms) && !(traits & TRAIT_UNIX), 0))
-		tune(fd, &g.limits);
+	if (__builtin_expect((g.limits.keepalive_s | g.user_timeout_ms) && !(traits & TRAIT_UNIX), 0))
+		tune(fd, &g);
 	guest_look_again(now);
 	service_follow(g.region, now);
 	return CONNECT_TRACKED;

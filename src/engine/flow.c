@@ -98,7 +98,7 @@ static bool lead_to(struct slot *s, uint64_t word, struct flow *f, int64_t now_n
 void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t now_ns)
 {
 	const struct guard *g = call_guard(call);
-	if (!call_connected(call, now_ns))
+	if (!call_connected(call, atomic_load_explicit(&s->endpoint, memory_order_relaxed), now_ns))
 		return;
 	const struct guard_limits *l = &g->limits;
 	bool learns = l->protocol != POLICY_PROTOCOL_STREAM && (g->has_circuit || l->header || guard_bounds(l));

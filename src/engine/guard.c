@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "core/circuit.h"
+#include "core/endpoint.h"
 #include "core/registry.h"
 #include "engine/ambient.h"
 #include "engine/guest.h"
@@ -146,8 +147,7 @@ static struct guard_limits limits_of(const struct policy *p)
 		.abandon_ns = p->abandon_after_ns,
 		.trip_mask = p->trip_mask,
 		.protocol = (uint8_t)p->protocol,
-		.keepalive_s = (uint32_t)(p->keepalive_ns / NS_PER_S),
-		.user_timeout_ms = (uint32_t)(p->tcp_user_timeout_ns / NS_PER_MS),
+		.keepalive_s = (uint16_t)(p->keepalive_ns / NS_PER_S), /* 9 h at most */
 		.header = header_number(p->deadline_header),
 	};
 }
@@ -165,6 +165,7 @@ static bool look_up(
 	g->rules = p->rules;
 	g->rules.recovery_max_ms = policy_recovery_max_ms(p, a);
 	g->limits = limits_of(p);
+	g->user_timeout_ms = (uint32_t)(p->tcp_user_timeout_ns / NS_PER_MS);
 	g->reject_errno = (uint8_t)p->reject_errno; /* Linux has 133 */
 	g->has_circuit = false;
 	/* With a circuit an address, each address is a call of its own. */
@@ -180,9 +181,14 @@ static bool look_up(
 		if (at >= 0)
 			g->life = atomic_load_explicit(&g->region->destinations[at].life, memory_order_acquire);
 	}
+	g->endpoint = 0;
+	if (has_name && p->eject == POLICY_EJECT_ON && (g->all & g->bit) && (g->all & (g->all - 1)))
+		g->endpoint = endpoint_find_or_add(
+			g->region, endpoint_name_hash(name), a, g->has_circuit ? (int)g->destination : -1, now_ns);
 	const struct guard_limits *l = &g->limits;
-	g->opens_late = g->has_circuit && !g->is_group && !guard_bounds(l) && l->protocol != POLICY_PROTOCOL_STREAM;
-	return g->has_circuit || l->connect_ns || l->header || guard_bounds(l);
+	g->opens_late = g->has_circuit && !g->endpoint && !g->is_group && !guard_bounds(l) &&
+			l->protocol != POLICY_PROTOCOL_STREAM;
+	return g->endpoint || g->has_circuit || l->connect_ns || l->header || guard_bounds(l);
 }
 
 /* Not in the cache: asks the policy and the registry. */

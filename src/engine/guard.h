@@ -18,10 +18,10 @@ struct guard_limits {
 	int64_t answer_ns, stall_ns;
 	int64_t deadline_ns;
 	int64_t abandon_ns;
-	uint32_t trip_mask;		       /* bit 1 << enum failure_kind */
-	uint32_t keepalive_s, user_timeout_ms; /* socket options; 0: off */
-	uint8_t protocol;		       /* enum policy_protocol */
-	uint8_t header;			       /* deadline_header: guard_header_name(), 0: none */
+	uint32_t trip_mask;   /* bit 1 << enum failure_kind */
+	uint16_t keepalive_s; /* a socket option; 0: off */
+	uint8_t protocol;     /* enum policy_protocol */
+	uint8_t header;	      /* deadline_header: guard_header_name(), 0: none */
 };
 
 struct guard {
@@ -32,9 +32,11 @@ struct guard {
 	bool is_group;	      /* several addresses may make one call (A3): its name has more than one */
 	bool opens_late;      /* one address, no limit: a connection needs no flow before its first octet */
 	uint8_t reject_errno;
-	uint32_t name; /* identity of the name (entry and version), 0: none */
-	uint32_t bit;  /* this address, as a mask of one bit among the name's */
-	uint32_t all;  /* mask of the name's current addresses */
+	uint32_t name;		  /* identity of the name (entry and version), 0: none */
+	uint32_t bit;		  /* this address, as a mask of one bit among the name's */
+	uint32_t all;		  /* mask of the name's current addresses */
+	uint32_t user_timeout_ms; /* a socket option; 0: off */
+	uint32_t endpoint;	  /* the address's health, where its name has several (core/endpoint.h); 0: not kept */
 	struct breaker_rules rules;
 	struct guard_limits limits;
 };

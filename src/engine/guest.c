@@ -315,15 +315,25 @@ static int attach_into(struct region *r)
 	return 0;
 }
 
+/* Where the region of the identity of now is; false: nowhere. */
+static bool find_path(char path[sizeof regions[0].path])
+{
+	char file[160];
+	struct text t = {.at = path, .cap = sizeof regions[0].path};
+	if (me.state == STATE_PRIVATE || !me.has_state_dir || !identity_region_file(file, sizeof file, me.group, 0))
+		return false;
+	path[0] = '\0';
+	text_fmt(&t, "%s/%s", me.state_dir, file);
+	return !t.is_cut;
+}
+
 /* The region that the identity of now leads to, where it is mapped already: a program that changes between two users
  * has two. */
 static struct region *find_mapped(void)
 {
-	char file[160], path[sizeof regions[0].path] = "";
-	struct text t = TEXT_ON(path);
-	if (me.state == STATE_PRIVATE || !me.has_state_dir || !identity_region_file(file, sizeof file, me.group, 0))
+	char path[sizeof regions[0].path];
+	if (!find_path(path))
 		return NULL;
-	text_fmt(&t, "%s/%s", me.state_dir, file);
 	for (int i = 0; i < atomic_load(&attached_count); i++)
 		if (regions[i].is_shared && strcmp(regions[i].path, path) == 0 && region_is_current(&regions[i]))
 			return &regions[i];
@@ -416,6 +426,16 @@ struct region *guest_region_slow(int64_t now_ns)
 		release();
 	}
 	return guest_region_now();
+}
+
+struct region *guest_region_there(int64_t now_ns)
+{
+	char path[sizeof regions[0].path];
+	if (guest_is_restricted())
+		return NULL;
+	if (!guest_region_now() && (!find_path(path) || sys_access(path, F_OK) != 0))
+		return NULL;
+	return guest_region(now_ns);
 }
 
 void guest_detach(void)

@@ -55,6 +55,8 @@ static inline struct region *guest_region(int64_t now_ns)
 		return r;
 	return guest_region_slow(now_ns);
 }
+/* The same where there is one already: nothing is made for a process that only looks. */
+struct region *guest_region_there(int64_t now_ns);
 static inline struct region *guest_region_now(void)
 {
 	return atomic_load_explicit(&guest_current, memory_order_acquire);

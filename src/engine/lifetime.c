@@ -79,12 +79,12 @@ void lifetime_cancelled(int fd)
 		return;
 	int saved = errno;
 	int64_t begun = atomic_load(&s->begun_ns), now = clock_now_ns();
-	uint32_t call;
+	uint32_t call, endpoint = atomic_load(&s->endpoint);
 	if (slot_state_of(word) != SLOT_CONNECTING)
 		flow_closing(s, word, -1, now);
 	outcome_finish_socket(s, word, SLOT_SOCKET, &call);
 	if (call != CALL_NONE)
-		call_attempt_abandoned(call, begun, now);
+		call_attempt_abandoned(call, endpoint, begun, now);
 	uncount(s);
 	slot_begin_again(fd);
 	errno = saved;
@@ -104,6 +104,7 @@ void lifetime_dupped(int from, int to)
 	atomic_store(&b->send_timeout_us, atomic_load(&a->send_timeout_us));
 	atomic_store(&b->begun_ns, atomic_load(&a->begun_ns));
 	atomic_store(&b->deadline_ns, atomic_load(&a->deadline_ns));
+	atomic_store(&b->endpoint, atomic_load(&a->endpoint));
 	if (slot_state_of(word) == SLOT_SOCKET)
 		return;
 	if (slot_state_of(word) == SLOT_FLOWING || slot_state_of(word) == SLOT_CONNECTED) {

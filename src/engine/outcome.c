@@ -160,21 +160,21 @@ bool outcome_was_ended_elsewhere(const struct slot *s, int err, int64_t now_ns)
 
 void outcome_expired_elsewhere(struct slot *s, uint64_t word, int64_t now_ns)
 {
-	uint32_t call = finish_socket(s, word, SLOT_EXPIRED);
+	uint32_t endpoint = atomic_load(&s->endpoint), call = finish_socket(s, word, SLOT_EXPIRED);
 	if (call != CALL_NONE)
-		call_attempt_failed(call, FAILURE_CONNECT_TIMEOUT, now_ns);
+		call_attempt_failed(call, endpoint, FAILURE_CONNECT_TIMEOUT, now_ns);
 }
 
 /* The connect failed with err (positive). to: where it went, when that is still known. */
 void outcome_failed(struct slot *s, uint64_t word, int err, const struct sockaddr *to, socklen_t len, int64_t now_ns)
 {
-	uint32_t call = finish_socket(s, word, SLOT_SOCKET);
+	uint32_t endpoint = atomic_load(&s->endpoint), call = finish_socket(s, word, SLOT_SOCKET);
 	if (call == CALL_NONE)
 		return;
 	enum failure_kind kind;
 	bool routed = err != ENETUNREACH || has_route(to, len);
 	if (failure_of_connect(err, routed, &kind) == CONNECT_FAILED)
-		call_attempt_failed(call, kind, now_ns);
+		call_attempt_failed(call, endpoint, kind, now_ns);
 	else
 		call_attempt_is_local(call, now_ns);
 }
@@ -197,13 +197,13 @@ void outcome_hung_up(struct slot *s, uint64_t word, int fd, enum slot_state to, 
 	/* Its thread never came back from the blocking connect: cancelled (A6), or another thread closes under it. */
 	bool is_cancelled = atomic_load(&s->traits) & TRAIT_BOUNDED;
 	int64_t begun = atomic_load(&s->begun_ns);
-	uint32_t call = outcome_finish(s, word, to);
+	uint32_t endpoint = atomic_load(&s->endpoint), call = outcome_finish(s, word, to);
 	if (call == CALL_NONE)
 		return;
 	if (state == TCP_CLOSE || is_cancelled)
 		call_attempt_dropped(call, now_ns);
 	else
-		call_attempt_abandoned(call, begun, now_ns);
+		call_attempt_abandoned(call, endpoint, begun, now_ns);
 }
 
 void outcome_leave_pending(struct slot *s, uint64_t word, int fd)

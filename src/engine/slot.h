@@ -61,7 +61,7 @@ struct slot {
 	_Atomic uint32_t traits;
 	_Atomic uint32_t forks; /* OPEN: process_forks and policy_generation when it was connected */
 	_Atomic uint32_t generation;
-	uint32_t unused;
+	_Atomic uint32_t endpoint; /* handle of the address that its connect goes to (core/endpoint.h), 0: none */
 };
 _Static_assert(sizeof(struct slot) == 64, "a slot is a cache line");
 

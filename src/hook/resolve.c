@@ -11,6 +11,7 @@
 #include "base/real.h"
 #include "base/sys.h"
 #include "core/region.h"
+#include "engine/eject.h"
 #include "engine/guest.h"
 #include "engine/look_up.h"
 #include "engine/resolver.h"
@@ -36,6 +37,43 @@ static unsigned list_addrinfo(struct addr list[NAMES_ADDRESSES], const struct ad
 		if (addr_from_sockaddr(&a, res->ai_addr, res->ai_addrlen) && a.family == ADDR_INET)
 			n = add(list, n, &a);
 	return n;
+}
+
+#define ENTRIES 128 /* of an answer: each address comes with up to three socket types */
+
+/* Those in mask go last, in the order that they have. What the entries say is moved, not the entries: they are freed as
+ * whoever made them knows. */
+static void put_last(struct addrinfo *res, const struct addr *list, unsigned n, uint32_t mask)
+{
+	struct addrinfo copy[ENTRIES];
+	unsigned entries = 0, put = 0;
+	bool is_last[ENTRIES];
+	for (struct addrinfo *a = res; a; a = a->ai_next, entries++) {
+		struct addr addr;
+		if (entries == ENTRIES)
+			return;
+		copy[entries] = *a;
+		is_last[entries] = false;
+		if (!addr_from_sockaddr(&addr, a->ai_addr, a->ai_addrlen))
+			continue;
+		for (unsigned i = 0; i < n; i++)
+			if (mask >> i & 1 && addr_same_host(&list[i], &addr))
+				is_last[entries] = true;
+	}
+	for (struct addrinfo *a = res; a; a = a->ai_next) {
+		unsigned from = put;
+		/* The next healthy one, and when there are no more, the next of the others. */
+		while (from < 2 * entries && is_last[from % entries] != (from >= entries))
+			from++;
+		const struct addrinfo *c = &copy[from % entries];
+		a->ai_flags = c->ai_flags;
+		a->ai_family = c->ai_family;
+		a->ai_socktype = c->ai_socktype;
+		a->ai_protocol = c->ai_protocol;
+		a->ai_addrlen = c->ai_addrlen;
+		a->ai_addr = c->ai_addr;
+		put = from + 1;
+	}
 }
 
 /* The port of a service given in digits; 0: none, or a name. */
@@ -154,6 +192,9 @@ EXPORT int getaddrinfo(const char *restrict node, const char *restrict service, 
 		names_learn(node, list, n, clock_now_ns());
 		if (is_fresh)
 			look_up_keep(&l, list, n);
+		uint32_t mask = eject_mask(l.name, l.port, list, n, clock_now_ns());
+		if (mask)
+			put_last(*res, list, n, mask);
 		errno = saved;
 	}
 	return r;
@@ -178,6 +219,24 @@ static unsigned list_hostent(struct addr list[NAMES_ADDRESSES], const struct hos
 	return n;
 }
 
+static void put_hosts_last(const struct hostent *h, unsigned n, uint32_t mask)
+{
+	char *copy[NAMES_ADDRESSES];
+	unsigned count = 0;
+	/* Addresses that come twice, or too many: their places would not be those of the list. */
+	while (h->h_addr_list[count] && count < NAMES_ADDRESSES) {
+		copy[count] = h->h_addr_list[count];
+		count++;
+	}
+	if (count != n || h->h_addr_list[count])
+		return;
+	unsigned put = 0;
+	for (unsigned last = 0; last < 2; last++)
+		for (unsigned i = 0; i < n; i++)
+			if ((mask >> i & 1) == last)
+				h->h_addr_list[put++] = copy[i];
+}
+
 static void learn_hostent(const struct look_up *l, const char *name, const struct hostent *h, bool is_fresh)
 {
 	struct addr list[NAMES_ADDRESSES];
@@ -188,6 +247,9 @@ static void learn_hostent(const struct look_up *l, const char *name, const struc
 	names_learn(name, list, n, clock_now_ns());
 	if (is_fresh)
 		look_up_keep(l, list, n);
+	uint32_t mask = eject_mask(l->name, 0, list, n, clock_now_ns());
+	if (mask)
+		put_hosts_last(h, n, mask);
 	errno = saved;
 }
 

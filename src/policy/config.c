@@ -109,7 +109,7 @@ static void settle(struct policy *p, bool is_broken)
 	if (is_broken) {
 		/* All that would end a call, or change what is sent. */
 		static const uint8_t undone[] = {KEY_CONNECT_TIMEOUT, KEY_ANSWER_TIMEOUT, KEY_STALL_TIMEOUT,
-			KEY_DEADLINE, KEY_RESOLVE_TIMEOUT, KEY_STALE_DNS, KEY_DEADLINE_HEADER, KEY_KEEPALIVE,
+			KEY_DEADLINE, KEY_RESOLVE_TIMEOUT, KEY_STALE_DNS, KEY_EJECT, KEY_DEADLINE_HEADER, KEY_KEEPALIVE,
 			KEY_TCP_USER_TIMEOUT};
 		static const struct value off = {.number = 0};
 		p->breaker = POLICY_BREAKER_OBSERVE;

@@ -39,6 +39,7 @@ enum policy_protocol {
 	POLICY_PROTOCOL_STREAM,
 	POLICY_PROTOCOL_ONEWAY
 };
+enum policy_eject { POLICY_EJECT_OFF, POLICY_EJECT_ON };
 enum policy_key { POLICY_KEY_ORIGIN, POLICY_KEY_ADDRESS, POLICY_KEY_SECTION };
 
 /* The effective values for the destinations that a section matches. */
@@ -53,6 +54,8 @@ struct policy {
 	int64_t abandon_after_ns;   /* 0: off, a hang-up is never a failure */
 	int64_t connect_timeout_ns, answer_timeout_ns, stall_timeout_ns, deadline_ns; /* 0: off */
 	int64_t resolve_timeout_ns, stale_dns_ns;				      /* 0: off */
+	enum policy_eject eject;
+	uint32_t max_ejection_percent;
 	int reject_errno;
 	char deadline_header[POLICY_FIELD_NAME_MAX + 1]; /* "": off */
 	int64_t keepalive_ns, tcp_user_timeout_ns;	 /* 0: off; keepalive is of whole seconds */

@@ -62,6 +62,10 @@
 		"a name look-up: getaddrinfo, gethostbyname and gethostbyaddr")                                        \
 	X(STALE_DNS, "stale_dns", DURATION, stale_dns_ns, "off", 0, 31536000000000000,                                 \
 		"how old a last good answer may be when the resolver fails")                                           \
+	X(EJECT, "eject", CHOICE, eject, "on", 0, 0,                                                                   \
+		"addresses that fail go last in a look-up's answer while others are healthy: `on` or `off`")           \
+	X(MAX_EJECTION, "max_ejection", PERCENT, max_ejection_percent, "50%", 0, 100,                                  \
+		"of a name's addresses; beyond it the resolver's order stays")                                         \
 	X(REJECT_ERRNO, "reject_errno", ERRNO, reject_errno, "ECONNREFUSED", 0, 0, "what a rejected connect returns")  \
 	X(DEADLINE_HEADER, "deadline_header", FIELD_NAME, deadline_header, "off", 0, POLICY_FIELD_NAME_MAX,            \
 		"the header field that tells the time left, added to plain HTTP/1 requests")                           \

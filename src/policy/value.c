@@ -9,6 +9,7 @@
 static const char *const breaker_choices[] = {"on", "off", "observe", NULL};
 static const char *const protocol_choices[] = {"auto", "http1", "h2", "request", "stream", "oneway", NULL};
 static const char *const key_choices[] = {"origin", "address", "section", NULL};
+static const char *const eject_choices[] = {"off", "on", NULL};
 static const char *const state_choices[] = {"shared", "private", NULL};
 static const char *const control_choices[] = {"auto", "on", "off", NULL};
 
@@ -28,6 +29,7 @@ static const char *const control_choices[] = {"auto", "on", "off", NULL};
 #define BREAKER_CHOICES breaker_choices
 #define PROTOCOL_CHOICES protocol_choices
 #define KEY_CHOICES key_choices
+#define EJECT_CHOICES eject_choices
 #define STATE_CHOICES state_choices
 #define CONTROL_CHOICES control_choices
 
