@@ -468,3 +468,103 @@ print(socket.getaddrinfo(sys.argv[1], int(sys.argv[2]), type=socket.SOCK_STREAM,
 	run bare "$bin/lookup" getaddrinfo app.test "$port"
 	assert_output --regexp '^127.0.0.1,127.0.0.2,127.0.0.3 '
 }
+
+# --- which call, which name ---
+
+hung_server() {
+	start hung bare python3 -u -c '
+import socket, time
+l = socket.create_server(("127.0.0.1", 0))
+print("port", l.getsockname()[1], flush=True)
+kept = []
+while True: kept.append(l.accept()[0])'
+	wait_until file_has '^port ' "$dir/hung.out"
+	port=$(sed -n 's/^port //p' "$dir/hung.out")
+}
+
+@test "a call begins with its look-up, on whichever thread that was, and with none of another name (C3 A13)" {
+	dns_start
+	zone slow.test late-500 127.0.0.1
+	zone fast.test answer 127.0.0.2 127.0.0.1
+	hung_server
+	shim_part
+	cat >"$dir/call.py" <<-'END'
+		import os, socket, sys, threading, time
+		name, port, how = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+		found = []
+		def look_up():
+		    found[:] = socket.getaddrinfo(name, port, socket.AF_INET, socket.SOCK_STREAM)
+		if how == "other":  # a look-up of another name before the call
+		    known = socket.getaddrinfo("fast.test", port, socket.AF_INET, socket.SOCK_STREAM)
+		    time.sleep(1.1)
+		begin = time.monotonic()
+		if how == "same":
+		    look_up()
+		else:
+		    t = threading.Thread(target=look_up)
+		    t.start()
+		    t.join()
+		to = ("127.0.0.1", port)
+		if how == "other":
+		    begin = time.monotonic()
+		    to = ("127.0.0.2", port)
+		s = socket.socket()
+		try:
+		    s.connect(to)
+		    s.sendall(b"GET / HTTP/1.1\r\n\r\n")
+		    s.recv(1)
+		    print("answered")
+		except OSError as e:
+		    print(e.errno, int((time.monotonic() - begin) * 1000))
+	END
+	start hung2 bare python3 -u -c 'import socket, sys, time
+l = socket.create_server(("127.0.0.2", int(sys.argv[1]))); print("up", flush=True)
+kept = []
+while True: kept.append(l.accept()[0])' "$port"
+	wait_until file_has up "$dir/hung2.out"
+	export RESIL_SET='deadline=1s'
+	for how in same thread other; do
+		told under python3 "$dir/call.py" slow.test "$port" "$how"
+		assert_output 110
+		[ "$took" -ge 995 ] || fail "$how: $took ms"
+		within "$took" 1060
+	done
+}
+
+@test "an address under two names is this thread's latest look-up, else the process's; results are kept (A13)" {
+	dns_start
+	peer server 127.0.0.1 answer
+	zone a.test answer 127.0.0.1
+	zone b.test answer 127.0.0.1
+	for i in {1..100}; do zone "n$i.test" answer "127.0.1.$i"; done
+	shim_part
+	run under python3 -c '
+import socket, sys, threading
+port = int(sys.argv[1])
+def call(n):
+    for i in range(n):
+        s = socket.create_connection(("127.0.0.1", port))
+        s.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        while s.recv(100): pass
+        s.close()
+def look_up(name): return socket.getaddrinfo(name, port)
+barrier = threading.Barrier(2)
+def thread(name, n):
+    look_up(name)
+    barrier.wait()
+    call(n)
+threads = [threading.Thread(target=thread, args=a) for a in (("a.test", 2), ("b.test", 3))]
+for t in threads: t.start()
+for t in threads: t.join()
+look_up("a.test")
+for i in range(1, 101): look_up("n%d.test" % i)
+call(4)
+def other(): call(5)
+t = threading.Thread(target=other); t.start(); t.join()
+' "$server_port"
+	assert_success
+	assert_equal "$(destination "a.test:$server_port" calls.success)" 11
+	assert_equal "$(destination "b.test:$server_port" calls.success)" 3
+	run resil status --json
+	refute_output --partial '"name":"127.0.0.1'
+}

@@ -8,6 +8,7 @@
 #include "core/registry.h"
 #include "engine/guest.h"
 #include "engine/pool.h"
+#include "policy/names.h"
 
 enum state { FREE, LIVE, SETTLED, CONNECTED };
 
@@ -59,24 +60,11 @@ static void give(uint32_t index)
 	pool_give(&pool, index);
 }
 
-/* This thread's last look-up: the call that follows on it began with it. */
-static __thread struct {
-	int64_t began_ns, ended_ns;
-} look_up;
-
-void call_note_look_up(int64_t began_ns, int64_t ended_ns)
-{
-	look_up.began_ns = began_ns;
-	look_up.ended_ns = ended_ns;
-}
-
+/* A call to a name begins with the look-up before it, on whichever thread that was made (curl has one for it). */
 static int64_t begun_with_look_up(const struct guard *g, int64_t now_ns)
 {
-	int64_t began = look_up.began_ns;
-	if (!began || !g->name)
-		return now_ns;
-	look_up.began_ns = 0;
-	return now_ns - look_up.ended_ns < NS_PER_S ? began : now_ns;
+	int64_t began = g->name ? names_take_look_up(names_entry_of(g->name), now_ns) : 0;
+	return began && began < now_ns ? began : now_ns;
 }
 
 uint32_t call_begin(const struct guard *g, const struct circuit_token *token, int64_t now_ns)

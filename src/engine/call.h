@@ -55,8 +55,6 @@ bool call_connected(uint32_t call, uint32_t endpoint, int64_t now_ns);
 void call_used(uint32_t call);
 /* The verdict of a connected call. kind: for a failure. latency_ns < 0: not recorded. */
 void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns);
-/* A look-up of this thread's has ended: a connect that follows within a second, to a name, goes on with its call. */
-void call_note_look_up(int64_t began_ns, int64_t ended_ns);
 /* Whom it is for, and by what it is bounded. */
 const struct guard *call_guard(uint32_t call);
 /* When the call began: its first connect, or the look-up before it. */

@@ -234,7 +234,7 @@ bool guard_find(const struct addr *a, int64_t now_ns, struct guard *g)
 	struct name_ref ref;
 	struct name_key key = {0};
 	if (names_find(a, &ref)) {
-		key.name = (ref.entry + 1) << 16 ^ ref.version << 1 ^ 1;
+		key.name = names_identity(&ref);
 		key.bit = 1u << ref.bit;
 		key.all = ref.current;
 	}

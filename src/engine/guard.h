@@ -32,7 +32,7 @@ struct guard {
 	bool is_group;	      /* several addresses may make one call (A3): its name has more than one */
 	bool opens_late;      /* one address, no limit: a connection needs no flow before its first octet */
 	uint8_t reject_errno;
-	uint32_t name;		  /* identity of the name (entry and version), 0: none */
+	uint32_t name;		  /* names_identity of the name, 0: none */
 	uint32_t bit;		  /* this address, as a mask of one bit among the name's */
 	uint32_t all;		  /* mask of the name's current addresses */
 	uint32_t user_timeout_ms; /* a socket option; 0: off */

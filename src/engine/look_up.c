@@ -10,7 +10,6 @@
 #include "core/known.h"
 #include "core/registry.h"
 #include "engine/ambient.h"
-#include "engine/call.h"
 #include "engine/guest.h"
 #include "policy/policy.h"
 
@@ -169,8 +168,6 @@ void look_up_end(struct look_up *l, enum look_up_news news)
 		tell(l, EVENT_DEADLINE, l->limit_ns, l->is_of_deadline ? "call" : "resolve");
 	if (l->has_circuit && l->token.is_admitted)
 		settle(l, news, now);
-	if (l->name[0])
-		call_note_look_up(l->began_ns, now);
 }
 
 void look_up_keep(const struct look_up *l, const struct addr *addrs, unsigned count)

@@ -189,7 +189,7 @@ EXPORT int getaddrinfo(const char *restrict node, const char *restrict service, 
 		struct addr list[NAMES_ADDRESSES];
 		int saved = errno;
 		unsigned n = list_addrinfo(list, *res);
-		names_learn(node, list, n, clock_now_ns());
+		names_learn(node, list, n, l.began_ns, clock_now_ns());
 		if (is_fresh)
 			look_up_keep(&l, list, n);
 		uint32_t mask = eject_mask(l.name, l.port, list, n, clock_now_ns());
@@ -244,7 +244,7 @@ static void learn_hostent(const struct look_up *l, const char *name, const struc
 		return;
 	int saved = errno;
 	unsigned n = list_hostent(list, h);
-	names_learn(name, list, n, clock_now_ns());
+	names_learn(name, list, n, l->began_ns, clock_now_ns());
 	if (is_fresh)
 		look_up_keep(l, list, n);
 	uint32_t mask = eject_mask(l->name, 0, list, n, clock_now_ns());

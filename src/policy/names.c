@@ -9,6 +9,7 @@
 #include "base/sys.h"
 
 #define ENTRIES 256u
+_Static_assert(ENTRIES <= 256, "names_identity keeps an entry in eight bits");
 #define BUCKETS 2048u	  /* address index; power of two */
 #define REACH 16u	  /* places looked at from an address's own on */
 #define MERGE_NS NS_PER_S /* two look-ups of one name so close are one (A then AAAA) */
@@ -22,6 +23,7 @@ struct entry {
 	_Atomic uint32_t seq;	  /* odd: being written */
 	_Atomic uint32_t version; /* moves when the text changes */
 	_Atomic int64_t stamp_ns; /* latest look-up */
+	_Atomic int64_t began_ns; /* of that look-up, until a call has taken it; 0: taken */
 	_Atomic uint32_t current;
 	uint32_t count;
 	uint32_t name_len;
@@ -158,7 +160,7 @@ static int entry_make_place(struct entry *e, uint32_t keep)
 	return -1;
 }
 
-void names_learn(const char *name, const struct addr *addrs, unsigned count, int64_t now_ns)
+void names_learn(const char *name, const struct addr *addrs, unsigned count, int64_t began_ns, int64_t now_ns)
 {
 	char clean[NAMES_MAX + 1];
 	struct addr literal;
@@ -183,6 +185,10 @@ void names_learn(const char *name, const struct addr *addrs, unsigned count, int
 		e->count = 0;
 	} else if (now_ns - atomic_load_explicit(&e->stamp_ns, memory_order_relaxed) < MERGE_NS) {
 		current = atomic_load_explicit(&e->current, memory_order_relaxed);
+		/* The other family of one look-up: it began with the first. */
+		int64_t first = atomic_load_explicit(&e->began_ns, memory_order_relaxed);
+		if (first && first < began_ns)
+			began_ns = first;
 	}
 	for (unsigned i = 0; i < count; i++) {
 		int at = entry_place(e, addrs[i].ip, addrs[i].scope);
@@ -197,6 +203,7 @@ void names_learn(const char *name, const struct addr *addrs, unsigned count, int
 		index_add(t, index, addrs[i].ip, addrs[i].scope);
 	}
 	atomic_store_explicit(&e->current, current, memory_order_relaxed);
+	atomic_store_explicit(&e->began_ns, began_ns, memory_order_relaxed);
 	atomic_store_explicit(&e->stamp_ns, now_ns, memory_order_relaxed);
 	atomic_fetch_add_explicit(&e->seq, 1, memory_order_release);
 	latest = index + 1;
@@ -268,6 +275,16 @@ bool names_search(const struct addr *a, struct name_ref *ref)
 		}
 	}
 	return newest != INT64_MIN;
+}
+
+int64_t names_take_look_up(uint32_t entry, int64_t now_ns)
+{
+	struct names_table *t = atomic_load_explicit(&names_table, memory_order_acquire);
+	if (!t || entry >= ENTRIES || !atomic_load_explicit(&t->entry[entry].began_ns, memory_order_relaxed))
+		return 0;
+	int64_t ended = atomic_load_explicit(&t->entry[entry].stamp_ns, memory_order_relaxed);
+	int64_t began = atomic_exchange_explicit(&t->entry[entry].began_ns, 0, memory_order_relaxed);
+	return now_ns - ended < MERGE_NS ? began : 0;
 }
 
 bool names_text(const struct name_ref *ref, char name[NAMES_MAX + 1])

@@ -27,13 +27,25 @@ struct name_ref {
 	uint32_t current; /* mask of the addresses that the latest look-up gave; 0 bit set here: an older one */
 };
 
+/* A found name in one number, never 0, and its entry again. */
+static inline uint32_t names_identity(const struct name_ref *ref)
+{
+	return ref->entry << 24 | (ref->version << 1 & 0xffffff) | 1;
+}
+static inline uint32_t names_entry_of(uint32_t identity)
+{
+	return identity >> 24;
+}
 /* Lower case without the trailing dot, as patterns and circuits have names; its length, 0 when it does not fit or is
  * empty. */
 size_t names_clean(char to[NAMES_MAX + 1], const char *name);
-/* Records a look-up: name as the app gave it (lower-cased, trailing dot dropped here; literals are ignored), its
- * addresses (ports ignored). A second look-up of the name within a second (the other family) adds to it, a later one
- * replaces what is current. */
-void names_learn(const char *name, const struct addr *addrs, unsigned count, int64_t now_ns);
+/* Records a look-up that began at began_ns: name as the app gave it (lower-cased, trailing dot dropped here; literals
+ * are ignored), its addresses (ports ignored). A second look-up of the name within a second (the other family) adds to
+ * it, a later one replaces what is current. */
+void names_learn(const char *name, const struct addr *addrs, unsigned count, int64_t began_ns, int64_t now_ns);
+/* When the look-up began that a call to this name goes on from: one that has ended within the last second, and that no
+ * call has taken yet, whichever thread made it. 0: none. entry: of a name_ref. */
+int64_t names_take_look_up(uint32_t entry, int64_t now_ns);
 /* The name an address belongs to: this thread's latest look-up first, else the process's latest (A13). */
 bool names_search(const struct addr *a, struct name_ref *ref);
 extern __attribute__((

@@ -87,3 +87,48 @@ told() {
 		assert_output --regexp '^ok 2000 [0-9]+$'
 	done
 }
+
+# Connects that entered the kernel of the namespace, streams alone.
+opened() { "${via[@]}" awk '/^Tcp:/ && n++ { print $6 }' /proc/net/snmp; }
+
+@test "IPv6 refused and IPv4 fine, threshold 1, a thousand calls: closed throughout; both dead: open after one (A3 CN4)" {
+	dns_start
+	zone dual.test answer ::1 127.0.0.1
+	peer v4 127.0.0.1 answer
+	shim_part
+	cat >"$dir/calls.py" <<-'END'
+		import socket, sys
+		failed = 0
+		for i in range(int(sys.argv[3])):
+		    try:
+		        socket.create_connection((sys.argv[1], int(sys.argv[2]))).close()
+		    except OSError as e:
+		        failed += 1
+		print(failed)
+	END
+	export RESIL_GROUP=dual
+	for eject in off on; do
+		rm -rf "$RESIL_STATE_DIR"
+		export RESIL_SET="failure_threshold=1;eject=$eject"
+		before=$(opened) accepted=$(peer_accepted v4)
+		run under python3 "$dir/calls.py" dual.test "$v4_port" 1000
+		assert_output 0
+		count=$(($(opened) - before))
+		assert_equal "$(transitions "dual.test:$v4_port")" ''
+		assert_equal "$(destination "dual.test:$v4_port" failures)" '{}'
+		assert_equal "$(destination "dual.test:$v4_port" calls.total)" 1000
+		assert_equal "$(($(peer_accepted v4) - accepted))" 1000
+		echo "# eject=$eject: $count connects for 1000 calls" >&3
+		if [ $eject = off ]; then assert_equal "$count" 2000; else [ "$count" -lt 1100 ]; fi
+	done
+	peer_now v4 refuse
+	rm -rf "$RESIL_STATE_DIR"
+	export RESIL_SET='failure_threshold=1;recovery_timeout=1m'
+	before=$(opened)
+	run under python3 "$dir/calls.py" dual.test "$v4_port" 20
+	assert_output 20
+	assert_equal "$(($(opened) - before))" 2
+	assert_equal "$(transitions "dual.test:$v4_port")" 'closed>open'
+	assert_equal "$(destination "dual.test:$v4_port" calls.rejected)" 19
+	assert_equal "$(destination "dual.test:$v4_port" failures.refused)" 1
+}

@@ -35,7 +35,7 @@ static void learn(const char *name, int64_t at_ns, const char *a, const char *b)
 	struct addr list[2] = {ip(a)};
 	if (b)
 		list[1] = ip(b);
-	names_learn(name, list, b ? 2 : 1, at_ns);
+	names_learn(name, list, b ? 2 : 1, at_ns - 5, at_ns);
 }
 
 static void *find_elsewhere(void *arg)
@@ -109,7 +109,7 @@ static void many(void)
 		snprintf(address, sizeof address, "172.16.0.%d", i);
 		list[i] = ip(address);
 	}
-	names_learn("wide.test", list, 40, 6000 * NS_PER_S);
+	names_learn("wide.test", list, 40, 1, 6000 * NS_PER_S);
 	tap_ok(is_named("172.16.0.0", "wide.test") && is_named("172.16.0.31", "wide.test") &&
 			is_named("172.16.0.39", NULL),
 		"of forty addresses the first thirty-two are kept");
@@ -169,9 +169,40 @@ static void races_and_forks(void)
 	tap_ok(bad == 0, "a child forked in the middle of look-ups learns names of its own (%d of 200 did not)", bad);
 }
 
+static void *take_elsewhere(void *arg)
+{
+	const struct name_ref *ref = arg;
+	return (void *)(uintptr_t)names_take_look_up(ref->entry, 2000 * NS_PER_S + 9);
+}
+
+/* Which look-up a call goes on from (C3). */
+static void look_ups_and_calls(void)
+{
+	struct addr a = ip("10.77.0.1"), b = ip("fd77::1"), other = ip("10.77.0.2");
+	struct name_ref ref, another;
+	pthread_t thread;
+	void *began;
+	names_learn("slow.test", &a, 1, 2000 * NS_PER_S - 7, 2000 * NS_PER_S);
+	names_learn("other.test", &other, 1, 2000 * NS_PER_S - 3, 2000 * NS_PER_S);
+	names_find(&a, &ref);
+	names_find(&other, &another);
+	pthread_create(&thread, NULL, take_elsewhere, &ref);
+	pthread_join(thread, &began);
+	tap_ok((int64_t)(uintptr_t)began == 2000 * NS_PER_S - 7,
+		"a call on another thread begins with the look-up of its name");
+	tap_ok(names_take_look_up(ref.entry, 2000 * NS_PER_S + 9) == 0, "once");
+	tap_ok(names_take_look_up(another.entry, 2001 * NS_PER_S) == 0, "not with one of a second ago");
+	names_learn("slow.test", &a, 1, 2010 * NS_PER_S, 2010 * NS_PER_S + 5);
+	names_learn("slow.test", &b, 1, 2010 * NS_PER_S + 6, 2010 * NS_PER_S + 9);
+	tap_ok(names_take_look_up(ref.entry, 2010 * NS_PER_S + 9) == 2010 * NS_PER_S,
+		"A and AAAA one after another are one look-up, from the first on");
+	tap_ok(names_take_look_up(UINT32_MAX, 1) == 0, "no entry, no look-up");
+}
+
 int main(void)
 {
 	names_and_addresses();
+	look_ups_and_calls();
 	latest_wins();
 	many();
 	races_and_forks();
