@@ -2,6 +2,7 @@
 # The operator's seat: someone on call meets a program that refuses to connect, and must see within a minute that resil is doing it, why, since
 # when, and how to stop it.
 load lib/common
+load lib/dns
 bats_require_minimum_version 1.5.0
 
 setup() {
@@ -108,6 +109,29 @@ opened() { # five failures and two rejections
 	asked why
 	assert_line --index 0 --partial "is half-open: a probe finds out whether it is well again; resil rejects all other calls with ECONNREFUSED"
 	assert_line "Next: 1 of 1 probes are under way"
+}
+
+@test "why tells of a rate what opened it: the rate, its keys and where they were set" {
+	opened "failure_threshold=0;sliding_window=10;minimum_calls=5;failure_rate_threshold=40%;recovery_timeout=5m;recovery_max=5m"
+	RESIL_SET="failure_threshold=0;sliding_window=10;minimum_calls=5;failure_rate_threshold=40%" asked why "$name"
+	assert_line --regexp '^Why: 100.00% failed \(5 of 5 calls\)'
+	assert_line --partial "Rule: [defaults], failure_rate_threshold = 40% (RESIL_SET), sliding_window = 10 (RESIL_SET);"
+}
+
+@test "why of a name's look-ups: they are what is rejected" {
+	dns_start
+	zone flaky.test servfail
+	RESIL_GROUP=dial RESIL_SET='failure_threshold=2;trip_on=dns;recovery_timeout=5m;recovery_max=5m' asks flaky.test
+	asked why dns:flaky.test
+	assert_line --index 0 "dns:flaky.test in group dial is open: resil rejects its look-ups at once with EAI_FAIL; nothing reaches the network"
+	assert_line --regexp '^Why: 2 consecutive failures \(last: dns\)'
+}
+asks() { # NAME: until its circuit is open
+	is_open() {
+		under "$bin/lookup" getaddrinfo "$1" >/dev/null || true
+		state_is "dns:$1" open
+	}
+	wait_until is_open "$1"
 }
 
 @test "why: names that are not there" {

@@ -160,8 +160,15 @@ static void since_text(struct text *t, const struct story *s, int64_t wall_ns)
 	text_str(t, " ago)");
 }
 
+static bool is_look_up(const struct story *s)
+{
+	return strncmp(s->view.name, "dns:", 4) == 0;
+}
+
 static const char *reject_name(const struct story *s)
 {
+	if (is_look_up(s))
+		return "EAI_FAIL";
 	const char *name = s->policy ? errname(s->policy->reject_errno) : NULL;
 	return name ? name : "ECONNREFUSED";
 }
@@ -212,8 +219,8 @@ static void tell_state(struct text *t, const struct story *s)
 	} else if (mode == BREAKER_OBSERVE) {
 		text_fmt(t, " is only observed: it would be %s; resil rejects nothing\n", breaker_state_name(v->state));
 	} else if (v->state == BREAKER_OPEN) {
-		text_fmt(t, " is open: resil rejects its calls at once with %s; nothing reaches the network\n",
-			reject_name(s));
+		text_fmt(t, " is open: resil rejects its %s at once with %s; nothing reaches the network\n",
+			is_look_up(s) ? "look-ups" : "calls", reject_name(s));
 	} else if (v->state == BREAKER_HALF_OPEN) {
 		text_fmt(t,
 			" is half-open: a probe finds out whether it is well again; resil rejects all other calls with "
@@ -280,6 +287,25 @@ static void tell_failures(struct text *t, const struct story *s)
 	text_char(t, '\n');
 }
 
+/* Which keys opened it, by the reason that circuit.c gives. */
+static size_t keys_of(const struct story *s, enum config_key keys[4])
+{
+	bool is_failed = strstr(s->opening.reason, "% failed (") != NULL,
+	     is_slow = strstr(s->opening.reason, "% slow (") != NULL;
+	size_t n = 0;
+	if (is_failed)
+		keys[n++] = KEY_FAILURE_RATE_THRESHOLD;
+	if (is_slow) {
+		keys[n++] = KEY_SLOW_CALL_RATE_THRESHOLD;
+		keys[n++] = KEY_SLOW_CALL_DURATION;
+	}
+	if (n == 0)
+		keys[n++] = KEY_FAILURE_THRESHOLD;
+	else
+		keys[n++] = KEY_SLIDING_WINDOW;
+	return n;
+}
+
 static void tell_rule(struct text *t, const struct story *s)
 {
 	if (!s->settings)
@@ -292,8 +318,12 @@ static void tell_rule(struct text *t, const struct story *s)
 	text_fmt(t, "Rule: [%s%s]", s->policy->section[0] ? "destination " : "defaults", s->policy->section);
 	if (s->policy->section[0])
 		text_fmt(t, " at %s:%u", config_file(s->settings->config), s->policy->line);
-	text_str(t, ", ");
-	value_text(t, s, KEY_FAILURE_THRESHOLD);
+	enum config_key keys[4];
+	size_t n = keys_of(s, keys);
+	for (size_t i = 0; i < n; i++) {
+		text_str(t, ", ");
+		value_text(t, s, keys[i]);
+	}
 	if (s->member)
 		text_fmt(t, "; as process %d has it\n", (int)s->member);
 	else
@@ -421,6 +451,9 @@ void story_json(struct text *t, const struct story *s, const struct options *o)
 		text_str(t, "{\"section\":");
 		text_json(t, s->policy->section[0] ? s->policy->section : "defaults");
 		json_value(t, s, KEY_FAILURE_THRESHOLD, "failure_threshold");
+		json_value(t, s, KEY_FAILURE_RATE_THRESHOLD, "failure_rate_threshold");
+		json_value(t, s, KEY_SLOW_CALL_RATE_THRESHOLD, "slow_call_rate_threshold");
+		json_value(t, s, KEY_SLIDING_WINDOW, "sliding_window");
 		json_value(t, s, KEY_RECOVERY_TIMEOUT, "recovery_timeout");
 		json_value(t, s, KEY_RECOVERY_MAX, "recovery_max");
 		json_value(t, s, KEY_REJECT_ERRNO, "reject_errno");
