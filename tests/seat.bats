@@ -158,7 +158,7 @@ asks() { # NAME: until its circuit is open
 	assert_line "# no time-out: a server that takes a call and says nothing is waited for as long as the program likes"
 	assert_line --regexp "^# 127.0.0.1:$down_port: 7 calls, 7 failed"
 	assert_line --regexp "^# observed: its thresholds opened it 1 times and would have rejected 5 calls;"
-	assert_line "# no answer of it was seen (TLS, HTTP/2, or it never gave one): nothing to suggest a limit from"
+	assert_line "# no answer of it was seen (it never gave one, or its connections cannot be seen into): nothing to suggest a limit from"
 	resil advise >"$dir/resil.conf"
 	resil check "$dir/resil.conf"
 	# In force it is a limit, and then there is nothing more to advise.

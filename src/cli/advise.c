@@ -21,7 +21,7 @@ struct seen {
 	uint64_t calls, failures, would_reject, rejected, opened, cut; /* cut: by a limit */
 	uint64_t p50_us, p99_us, p999_us, max_us;		       /* of the slowest group */
 	bool is_observed;
-	bool is_answering; /* in some group: in TLS and HTTP/2 only connects are seen, and timed */
+	bool is_answering; /* in some group; else only its connects were seen, and timed */
 	bool has_policy;
 	enum policy_key key;
 	int64_t answer_timeout_ns, deadline_ns;
@@ -186,7 +186,8 @@ static void print_one(const struct seen *s)
 		printf("# opened %llu times, %llu calls rejected\n", (unsigned long long)s->opened,
 			(unsigned long long)s->rejected);
 	if (!s->is_answering)
-		puts("# no answer of it was seen (TLS, HTTP/2, or it never gave one): nothing to suggest a limit from");
+		puts("# no answer of it was seen (it never gave one, or its connections cannot be seen into): nothing "
+		     "to suggest a limit from");
 	else if (!ms && !has_limit(s))
 		printf("# %llu calls are too few to suggest a limit from (%d)\n", (unsigned long long)s->timed,
 			CALLS_ENOUGH);
@@ -303,8 +304,8 @@ const struct verb verb_advise = {
 		"thresholds would have rejected where breaker = observe), and a section with a deadline where it has "
 		"no "
 		"time-out and made\n"
-		"100 calls: twice the slowest call in a thousand, 1s at least. Inside TLS the figures are those of "
-		"connects.\n\n"
+		"100 calls: twice the slowest call in a thousand, 1s at least. Where no answers are seen "
+		"there is none:\nthe figures are those of connects.\n\n"
 		"Options:\n" OPTIONS_HELP "\nExample:\n  resil advise >> ~/.config/resil/resil.conf\n\n"
 		"Exit codes: 0 done, 2 wrong usage, 3 no such destination or group, 4 not permitted.\n",
 	.run = run_advise,
