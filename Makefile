@@ -116,10 +116,10 @@ points_obj := $(patsubst src/core/%.c,$(BUILD)/obj/points/%.o,$(wildcard src/cor
 $(points_obj): $(BUILD)/obj/points/%.o: src/core/%.c tests/interleave/points.h | deps-build
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -include tests/interleave/points.h -MMD -MP -c $< -o $@
-$(BUILD)/interleave: tests/interleave/interleave.c tests/unit/tap.h $(points_obj) $(call obj,$(wildcard src/base/*.c))
+$(BUILD)/interleave: tests/interleave/interleave.c tests/unit/tap.h $(points_obj) $(call obj,$(filter-out src/base/real.c src/base/tls_library.c,$(wildcard src/base/*.c)))
 	@mkdir -p $(@D)
 	$(call say,TEST,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/interleave.d -o $@ $< $(filter-out %/base/real.o,$(filter %.o,$^)) $(ALL_LDFLAGS) -lpthread
+	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/interleave.d -o $@ $< $(filter %.o,$^) $(ALL_LDFLAGS) -lpthread
 
 .PHONY: unit model
 unit: $(unit_tests) $(model_tests) $(BUILD)/interleave $(BUILD)/torture

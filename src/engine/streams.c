@@ -266,7 +266,10 @@ static uint32_t take_own_call(struct streams_turn *t, int64_t *begun_ns)
 		/* Made ahead of need: the call begins now. */
 		bool is_ahead = idle > AHEAD_NS || (deadline && idle > deadline / 2);
 		*begun_ns = is_ahead ? t->now_ns : begun;
-		return atomic_exchange(&f->call, 0);
+		uint32_t call = atomic_exchange(&f->call, 0);
+		if (call)
+			call_used(call - 1);
+		return call;
 	}
 	return 0;
 }

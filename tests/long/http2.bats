@@ -325,3 +325,18 @@ has_calls() { [ "$(destination "127.0.0.1:$nghttpd_port" calls.success 2>/dev/nu
 	END
 	assert_equal "$(tally "$server_port")" "1 success"
 }
+
+@test "a server that takes the preface and never speaks, and an app that gives it up: abandoned (A5)" {
+	serves server <<-'END'
+		def serve(c):
+		    hold(c)
+	END
+	set='abandon_after=300ms' both_http2 "$server_port" <<-'END'
+		c = Client()
+		time.sleep(0.4)
+		c.s.close()
+		c = Client()
+		c.s.close()
+	END
+	assert_equal "$(tally "$server_port")" "1 failure 1 neutral abandoned 1"
+}
