@@ -138,7 +138,7 @@ went_well() {
 @test "from outside: where h2 was offered many calls may be under way: no limits after the handshake (A10)" {
 	tls_peer hung hang version=1.3
 	shim_part
-	opaque under "$hung_port" 'answer_timeout=200ms;deadline=400ms' hello 1 ask wait 900
+	opaque under "$hung_port" 'answer_timeout=200ms;deadline=400ms;abandon_after=1m' hello 1 ask wait 900
 	went_well
 	assert_equal "$(tally "$hung_port" | tr -dc '[:alpha:] ')" " neutral"
 }

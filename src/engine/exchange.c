@@ -742,6 +742,18 @@ static __attribute__((noinline)) void received(
 	flow_let_go(f);
 }
 
+/* Seen from inside, before the first answer: is all that comes an alert, which the app may read by a function that is
+ * not taken? */
+static __attribute__((noinline)) void look_for_alert(struct slot *s, uint64_t word, const struct octets *o, size_t n)
+{
+	struct flow *f = flow_hold(s, word);
+	if (!f)
+		return;
+	if (!o->is_blind)
+		tls_records_received(&f->tls, o->iov, o->count, n);
+	flow_let_go(f);
+}
+
 static bool is_nonblocking(const struct slot *s, int flags)
 {
 	return flags & MSG_DONTWAIT || atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_NONBLOCKING;
@@ -758,6 +770,8 @@ void exchange_received(
 		return;
 	if (result > 0 && !o->is_inside && flow_has(f, FLOW_IS_INSIDE)) {
 		atomic_fetch_add_explicit(&f->in, (uint64_t)result, memory_order_relaxed);
+		if (flow_phase_of(flow_word(f)) != FLOW_ANSWERING && !flow_has(f, FLOW_IS_KEPT))
+			look_for_alert(s, word, o, (size_t)result);
 		return; /* what is in it is told by the TLS library */
 	}
 	if (result > 0 && flow_only_counts(f, flow_word(f))) {

@@ -61,6 +61,7 @@ static void fill(struct flow *f, uint32_t call, int64_t connected_ns, uint32_t g
 	f->carried_count = 0;
 	enum flow_kind kind = kind_of((enum policy_protocol)f->guard.limits.protocol);
 	tls_records_init(&f->tls);
+	atomic_store_explicit(&f->tls_object, NULL, memory_order_relaxed);
 	uint32_t marks = (f->guard.limits.protocol == POLICY_PROTOCOL_REQUEST ? FLOW_OWES : 0u) |
 			 (has_limits(&f->guard.limits, kind) ? FLOW_HAS_LIMITS : 0u);
 	/* What is asked for may be inside of TLS. */

@@ -142,6 +142,12 @@ static inline bool flow_only_sends(const struct flow *f, uint64_t word)
 	return flow_phase_of(word) == FLOW_WAITING &&
 	       atomic_load_explicit(&f->kind, memory_order_relaxed) > FLOW_UNKNOWN;
 }
+/* Seen from inside of TLS: what passes on the wire tells nothing, unless it is to be refused (B20). */
+static inline bool flow_is_ciphertext(const struct flow *f)
+{
+	return (atomic_load_explicit(&f->marks, memory_order_relaxed) & (FLOW_IS_INSIDE | FLOW_IS_REJECTED)) ==
+	       FLOW_IS_INSIDE;
+}
 /* In TLS from outside, before the end of the handshake. */
 static inline bool flow_is_shaking(const struct flow *f)
 {

@@ -21,10 +21,11 @@ extern __attribute__((visibility("hidden"))) _Atomic bool inside_any;
 
 /* On the hook's stack, from before the library's function to after it. */
 struct inside {
-	struct flow *flow; /* held */
+	struct flow *flow; /* looked at only: what acts on it holds it by the slot's word */
 	struct slot *slot;
 	uint64_t word;
 	int fd;
+	bool is_told; /* of a write that is under way */
 	struct iovec one;
 	struct octets octets;
 	struct sending sending;
@@ -32,11 +33,14 @@ struct inside {
 
 /* The flow's ClientHello is about to go. */
 void inside_expect(struct flow *f, int fd);
-/* The flow that carries this TLS object; false: none of ours. may_tie: asked of the object when it is met first. */
-bool inside_enter(struct inside *i, const uint8_t random[TLS_RANDOM], const void *object,
-	bool (*may_tie)(const void *context, const void *object, bool is_complete), const void *context);
-void inside_leave(struct inside *i);
+/* Asked of an object when it is met first: is its handshake over, and is it a client's? */
+typedef bool inside_may_tie(const void *context, const void *object, bool is_complete);
+/* The flow that carries this TLS object; false: none of ours. */
+bool inside_enter(struct inside *i, const uint8_t random[TLS_RANDOM], const void *object, inside_may_tie *may_tie,
+	const void *context);
 
+/* Before a read: the app wants one. */
+void inside_reads(struct inside *i);
 /* What was read, n octets of it; its orderly end (n 0). */
 void inside_read(struct inside *i, const void *buf, size_t n);
 /* Before a write, and after it: how much of it went, 0 for none. */

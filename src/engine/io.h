@@ -38,11 +38,12 @@ static inline bool io_is_midst_of_answer(const struct slot *s, uint64_t word, st
 		return false;
 	*f = io_flow(s);
 	*turn = flow_word(*f);
-	return flow_only_counts(*f, *turn);
+	return flow_only_counts(*f, *turn) ||
+	       (flow_phase_of(*turn) == FLOW_ANSWERING && flow_is_ciphertext(*f));
 }
 static inline bool io_counted(struct flow *f, uint64_t turn, ssize_t got)
 {
-	if (__builtin_expect(got <= 0 || flow_word(f) != turn || flow_is_read(f), 0))
+	if (__builtin_expect(got <= 0 || flow_word(f) != turn || (flow_is_read(f) && !flow_is_ciphertext(f)), 0))
 		return false;
 	atomic_fetch_add_explicit(&f->in, (uint64_t)got, memory_order_relaxed);
 	return true;
@@ -53,7 +54,7 @@ static inline bool io_is_midst_of_request(const struct slot *s, uint64_t word)
 	if (slot_state_of(word) != SLOT_FLOWING)
 		return false;
 	const struct flow *f = io_flow(s);
-	return flow_only_sends(f, flow_word(f)) && !flow_has(f, FLOW_HAS_LIMITS);
+	return (flow_only_sends(f, flow_word(f)) || flow_is_ciphertext(f)) && !flow_has(f, FLOW_HAS_LIMITS);
 }
 /* After a receive that began in the midst of an answer, and is no longer that: all of the end. */
 ssize_t io_received_late(int fd, uint64_t word, const struct octets *o, ssize_t result, int flags);

@@ -72,6 +72,16 @@ static void tell_why(const struct tls_library *l)
 	}
 }
 
+static inline bool openssl_reads(struct inside *i, const struct tls_library *l, const void *ssl)
+{
+	int saved = errno;
+	bool is_ours = openssl_enter(i, l, ssl);
+	if (is_ours)
+		inside_reads(i);
+	errno = saved;
+	return is_ours;
+}
+
 /* What is common to both ways of reading. */
 static void openssl_read(struct inside *i, bool is_ours, const struct tls_library *l, const void *ssl, const void *buf,
 	int result, size_t got, uint32_t ended)
@@ -84,8 +94,6 @@ static void openssl_read(struct inside *i, bool is_ours, const struct tls_librar
 		inside_read(i, buf, got);
 	else if (is_ours)
 		openssl_failed(i, l, ssl, result);
-	if (is_ours)
-		inside_leave(i);
 	if (result <= 0 && io_ended != ended)
 		tell_why(l);
 	errno = saved;
@@ -94,7 +102,7 @@ static void openssl_read(struct inside *i, bool is_ours, const struct tls_librar
 COLD int SSL_read_looked_at(const struct tls_library *lib, void *ssl, void *buf, int n)
 {
 	struct inside i;
-	bool is_ours = openssl_enter(&i, lib, ssl);
+	bool is_ours = openssl_reads(&i, lib, ssl);
 	uint32_t ended = io_ended;
 	int result = lib->SSL_read(ssl, buf, n);
 	openssl_read(&i, is_ours, lib, ssl, buf, result, (size_t)result, ended);
@@ -110,7 +118,7 @@ EXPORT int SSL_read(void *ssl, void *buf, int n)
 COLD int SSL_read_ex_looked_at(const struct tls_library *lib, void *ssl, void *buf, size_t n, size_t *got)
 {
 	struct inside i;
-	bool is_ours = openssl_enter(&i, lib, ssl);
+	bool is_ours = openssl_reads(&i, lib, ssl);
 	uint32_t ended = io_ended;
 	int result = lib->SSL_read_ex(ssl, buf, n, got);
 	openssl_read(&i, is_ours, lib, ssl, buf, result, result > 0 ? *got : 0, ended);
@@ -143,7 +151,6 @@ static void openssl_wrote(struct inside *i, bool is_ours, const struct tls_libra
 		inside_wrote(i, gone);
 		if (result <= 0)
 			openssl_failed(i, l, ssl, result);
-		inside_leave(i);
 	}
 	if (result <= 0 && io_ended != ended)
 		tell_why(l);
@@ -210,6 +217,8 @@ COLD ssize_t gnutls_record_recv_looked_at(const struct tls_library *lib, void *s
 	struct inside i;
 	int before = errno;
 	bool is_ours = gnutls_enter(&i, lib, session);
+	if (is_ours)
+		inside_reads(&i);
 	errno = before;
 	ssize_t result = lib->gnutls_record_recv(session, buf, n);
 	int saved = errno;
@@ -218,8 +227,6 @@ COLD ssize_t gnutls_record_recv_looked_at(const struct tls_library *lib, void *s
 	else if (is_ours &&
 		 (result == FATAL_ALERT_RECEIVED || result == DECRYPTION_FAILED || result == UNEXPECTED_PACKET_LENGTH))
 		inside_refused(&i);
-	if (is_ours)
-		inside_leave(&i);
 	errno = saved;
 	return result;
 }
@@ -242,10 +249,8 @@ COLD ssize_t gnutls_record_send_looked_at(const struct tls_library *lib, void *s
 	errno = before;
 	ssize_t result = lib->gnutls_record_send(session, buf, n);
 	int saved = errno;
-	if (is_ours) {
+	if (is_ours)
 		inside_wrote(&i, result > 0 ? (size_t)result : 0);
-		inside_leave(&i);
-	}
 	errno = saved;
 	return result;
 }

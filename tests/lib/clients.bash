@@ -53,12 +53,16 @@ caller() {
 	perl) cmd=(perl "$programs/fetch.pl" "$host" "$port" ${tls:+"$tls"}) ;;
 	redis-cli) cmd=(redis-cli -e -h "$host" -p "$port" get x) ;;
 	psql) cmd=(env PGSSLMODE="${sslmode:-disable}" PGGSSENCMODE=disable psql -w -h "$host" -p "$port" -U nobody -c 'select 1' nowhere) ;;
-	# It says nothing of what it makes of an answer: 0 when all of one came.
+	# Of what it reads it makes nothing: good is a whole answer of 200.
 	s_client)
 		cmd=(bash -c '
-			exec 3< <(printf "GET / HTTP/1.1\r\nHost: x\r\n\r\n"; sleep 60)
-			body=$(openssl s_client -quiet -verify_quiet -CAfile "$0" -connect "$1" <&3 2>/dev/null | sed -un "/ok/{p;q}")
-			[ -n "$body" ]' "$tls" "$host:$port")
+			exec 3< <(printf "GET / HTTP/1.1\r\nHost: x\r\n\r\n"; exec sleep 60)
+			exec 4< <(exec openssl s_client -quiet -verify_quiet -CAfile "$0" -connect "$1" <&3 2>/dev/null)
+			asked=$!
+			awk "/^ok/ { good = 1; exit } / 503 / { exit } END { exit !good }" <&4
+			code=$?
+			kill "$asked"
+			exit "$code"' "$tls" "$host:$port")
 		;;
 	stdio) cmd=("$bin/stdio_client" "$port") ;;
 	io_uring) cmd=("$bin/uring_client" "$port") ;;

@@ -22,4 +22,49 @@ tls_peer() {
 	printf -v "${name}_port" %s "$(sed -n "s/^$mode //p" "$dir/$name.log")"
 }
 
-faulty() { tls_peer "$1" "$2" ${peer_words[@]+"${peer_words[@]}"}; }
+
+# The faults of table.bash inside TLS, and those of TLS itself. in, out: of plaintext octets, but `hello`'s.
+faults() {
+	cat <<-'END'
+		hang         answer_timeout=600ms  600   in      answer_timeout
+		hello        answer_timeout=600ms  600   in      answer_timeout
+		drip         deadline=1s           1000  accept  deadline
+		half         stall_timeout=600ms   600   out     stall_timeout
+		cut          breaker=on            0     -       reset
+		early        breaker=on            0     -       eof
+		unavailable  breaker=on            0     -       http_gateway
+		alert        breaker=on            0     -       tls
+		close        breaker=on            0     -       tls
+		refuse       breaker=on            0     -       tls
+	END
+}
+# As in table.bash. node and java bring a TLS of their own: seen from outside, and these servers send tickets.
+exceptions() {
+	cat <<-'END'
+		php                drip         short   its streams end a body at a failed read, and tell nobody
+		php                half         short   its streams end a body at a failed read, and tell nobody
+		php                cut          short   its streams end a body at a failed read, and tell nobody
+		php                early        short   its streams do not compare a body with its Content-Length
+		requests           cut          short   Python 3.11 takes a reset inside TLS for an end of file, urllib3 1.26 does not count
+		requests           early        short   urllib3 1.26 does not compare a body with its Content-Length
+		ruby               early        short   Net::HTTP ignores an early end (ignore_eof)
+		HttpURLConnection  early        short   it does not compare a body with its Content-Length
+		psql               unavailable  closed  PostgreSQL has no gateway's answer: FATAL is an answer, and the client says it
+		node               hang         hangs   a ticket may be an answer: a deadline ends it
+		node               half         hangs   from outside silence may be the end of an answer
+		node               cut          closed  from outside an end after records is the end of an answer
+		node               early        closed  from outside an end after records is the end of an answer
+		node               unavailable  closed  from outside an answer is an answer
+		HttpClient         hang         hangs   a ticket may be an answer: a deadline ends it
+		HttpClient         half         hangs   from outside silence may be the end of an answer
+		HttpClient         cut          closed  from outside an end after records is the end of an answer
+		HttpClient         early        closed  from outside an end after records is the end of an answer
+		HttpClient         unavailable  closed  from outside an answer is an answer
+		HttpURLConnection  hang         hangs   a ticket may be an answer: a deadline ends it
+		HttpURLConnection  half         hangs   from outside silence may be the end of an answer
+		HttpURLConnection  cut          closed  from outside an end after records is the end of an answer
+		HttpURLConnection  unavailable  closed  from outside an answer is an answer
+	END
+}
+table_head() { printf '# %-18s %-10s %-10s %-10s %-10s %-10s %-10s %-10s %-10s %-10s %s\n' client hang hello drip half cut early 503 alert close refuse >&3; }
+faulty() { tls_peer "$1" "$2"; }

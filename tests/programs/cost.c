@@ -6,7 +6,9 @@
  *   hooks: one callgrind dump a section and round, named `section round`. A section is TIMES calls of one kind on
  * descriptors made beforehand, so that the counts of two runs differ by nothing but the calls (tests/bench). Both ends
  * of every connection are here. */
+// link: -lssl -lcrypto
 #include <fcntl.h>
+#include <openssl/ssl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
@@ -250,6 +252,47 @@ static void connects(int round)
 	accept_many();
 }
 
+/* TLS to ourselves, without certificates; the far end's object is not ours to look at. */
+static void tls_pair(struct stream s, SSL *ends[2])
+{
+	SSL_CTX *contexts[2] = {SSL_CTX_new(TLS_client_method()), SSL_CTX_new(TLS_server_method())};
+
+	for (int i = 0; i < 2; i++) {
+		must(contexts[i] && SSL_CTX_set_max_proto_version(contexts[i], TLS1_2_VERSION));
+		must(SSL_CTX_set_cipher_list(contexts[i], "AECDH-AES128-SHA:@SECLEVEL=0"));
+		must((ends[i] = SSL_new(contexts[i])) && SSL_set_fd(ends[i], i ? s.far : s.near));
+		must(fcntl(i ? s.far : s.near, F_SETFL, O_NONBLOCK) == 0);
+	}
+	SSL_set_connect_state(ends[0]);
+	SSL_set_accept_state(ends[1]);
+	for (int left = 3; left;)
+		for (int i = 0; i < 2; i++)
+			if (left & 1 << i && SSL_do_handshake(ends[i]) == 1)
+				left &= ~(1 << i);
+	must(fcntl(s.near, F_SETFL, 0) == 0 && fcntl(s.far, F_SETFL, 0) == 0);
+}
+
+/* In the midst of a request, and of an answer. */
+static void tls_records(SSL *ends[2], int round)
+{
+	char c;
+
+	section_begin("SSL_write", "tracked", round);
+	for (int i = 0; i < times; i++)
+		must(SSL_write(ends[0], "x", 1) == 1);
+	section_end();
+	for (int i = 0; i < times; i++)
+		must(SSL_read(ends[1], &c, 1) == 1);
+	for (int i = 0; i <= times; i++)
+		must(SSL_write(ends[1], "x", 1) == 1);
+	must(SSL_read(ends[0], &c, 1) == 1);
+	section_begin("SSL_read", "tracked", round);
+	for (int i = 0; i < times; i++)
+		must(SSL_read(ends[0], &c, 1) == 1);
+	section_end();
+	must(SSL_write(ends[0], "x", 1) == 1 && SSL_read(ends[1], &c, 1) == 1);
+}
+
 /* The first of them starts the thread that holds limits. */
 static void pending_connects(int round)
 {
@@ -322,6 +365,12 @@ static void hooks(int rounds)
 	struct stream http2 = http2_connected();
 	for (int i = 0; i < rounds; i++)
 		frames(http2, i);
+	SSL *ends[2];
+	fd = connected(ntohs(server.sin_port));
+	must((far = accept(listener, NULL, NULL)) >= 0);
+	tls_pair((struct stream){fd, far}, ends);
+	for (int i = 0; i < rounds; i++)
+		tls_records(ends, i);
 	for (int i = 0; i < rounds; i++) {
 		connects(i);
 		refused(i);

@@ -138,10 +138,12 @@ class Client:
             if mode == "drip":
                 if is_http:
                     self.send(head)
+                left = b"" if is_http else head
                 while True:
                     if select.select([self.s], [], [], 0.27)[0]:
                         self.hold()
-                    self.send(b"x")
+                    self.send(left[:1] or b"x")
+                    left = left[1:]
             self.send(head + b"x" * 50)
             if mode == "half":
                 self.hold()

@@ -1,0 +1,17 @@
+#!/usr/bin/env bats
+# The table of wire.bats inside TLS (lib/tls.bash), of Python.
+load ../lib/common
+load ../lib/clients
+load ../lib/table
+load ../lib/tls
+
+setup_file() { table_head; }
+setup() {
+	common_setup
+	make_certificate
+}
+
+@test "urllib: servers that fail inside TLS and in its handshake: an error at the limit, and the fifth opens (A1 A8 A9 A10 A14 C1 C5 C6)" { row urllib; }
+@test "http.client: servers that fail inside TLS and in its handshake: an error at the limit, and the fifth opens (A1 A8 A9 A10 A14 C1 C5 C6)" { row http.client; }
+@test "asyncio: servers that fail inside TLS and in its handshake: an error at the limit, and the fifth opens (A1 A8 A9 A10 A14 C1 C5 C6)" { row asyncio; }
+@test "requests: servers that fail inside TLS and in its handshake: an error at the limit, and the fifth opens (A1 A8 A9 A10 A14 C1 C5 C6)" { row requests; }
