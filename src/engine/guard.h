@@ -53,7 +53,7 @@ bool guard_find(const struct addr *a, int64_t now_ns, struct guard *g);
 static inline bool guard_is_current(const struct guard *g)
 {
 	return !g->has_circuit ||
-	       __atomic_load_n(&g->region->destinations[g->destination].life, __ATOMIC_ACQUIRE) == g->life;
+	       atomic_load_explicit(&g->region->destinations[g->destination].life, memory_order_acquire) == g->life;
 }
 /* The field name that limits.header stands for. */
 const char *guard_header_name(uint8_t header);

@@ -62,7 +62,7 @@ static struct region *the_region(void)
 
 static void prepare(void)
 {
-	static const struct breaker_rules rules = {2, 1, 1, 1000, 30000, 200, 0, 30000, false};
+	static const struct breaker_rules rules = {2, 1, 1, 1000, 30000, 200, 0, 30000, false, .window = 0};
 	static const char *const names[] = {"api.internal:80", "[::1]:443", "unix:/run/x", "a/b:1"};
 	struct config_source none = {0};
 	char errors_at[256] = "";

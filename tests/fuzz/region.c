@@ -13,7 +13,7 @@
 #define NOW (5 * NS_PER_S)
 
 static struct region right, region;
-static const struct breaker_rules rules = {2, 1, 4, 1, 4, 200, 20, 1, false};
+static const struct breaker_rules rules = {2, 1, 4, 1, 4, 200, 20, 1, false, .window = 30};
 
 /* The same region in memory from malloc: one byte before or behind it is found. */
 static void move_to(struct region *r, char *at)

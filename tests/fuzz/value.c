@@ -27,7 +27,7 @@ static void of_row(const struct value_row *row, const char *s, size_t n)
 	}
 	claim(fault.what.len == 0);
 	bool is_number = row->type != VALUE_CHOICE && row->type != VALUE_ERRNO && row->type != VALUE_KINDS &&
-			 row->type != VALUE_FIELD_NAME;
+			 row->type != VALUE_WINDOW && row->type != VALUE_FIELD_NAME;
 	if (is_number)
 		claim(value.number <= row->max && (value.number >= row->min || value.number == 0));
 	value_text(&back, row, &value);

@@ -1,0 +1,120 @@
+#!/usr/bin/env bats
+# What opens a circuit beside a streak, what a full registry does, a service that moves, and histories against real sockets.
+load lib/common
+load lib/talk
+
+dial() { under "$bin/dial" "$@"; }
+call() { under curl -sS -o /dev/null "http://127.0.0.1:$1/"; }
+reason() { destination "127.0.0.1:$1" last_transition | python3 -c 'import json, sys; print(json.load(sys.stdin)["reason"])'; }
+
+@test "half of the last calls fail: the rate opens, at minimum_calls and not before (B10 B11)" {
+	peer server 127.0.0.1 answer
+	shim_part
+	export RESIL_SET='failure_threshold=0;sliding_window=10;minimum_calls=4;recovery_timeout=1h;recovery_max=1h'
+	call "$server_port"
+	call "$server_port"
+	peer_now server refuse
+	run call "$server_port"
+	assert_equal "$(destination "127.0.0.1:$server_port" state)" closed
+	assert_equal "$(destination "127.0.0.1:$server_port" failure_rate)" null
+	run call "$server_port"
+	assert_equal "$(destination "127.0.0.1:$server_port" state)" open
+	assert_equal "$(reason "$server_port")" "50.00% failed (2 of 4 calls)"
+}
+
+@test "a rate over a time: silence empties it, and one failing probe reopens whatever minimum_calls is (B8 B9 CB6)" {
+	peer server 127.0.0.1 refuse
+	shim_part
+	export RESIL_SET='failure_threshold=0;sliding_window=1s;minimum_calls=3;recovery_timeout=1500ms;recovery_jitter=0%'
+	for i in 1 2; do run dial 127.0.0.1 "$server_port"; done
+	sleep 1.2 # the rule is about silence
+	run dial 127.0.0.1 "$server_port"
+	assert_equal "$(destination "127.0.0.1:$server_port" state)" closed
+	run dial -n 3 127.0.0.1 "$server_port"
+	assert_equal "$(destination "127.0.0.1:$server_port" state)" open
+	wait_until due "$server_port"
+	run dial 127.0.0.1 "$server_port"
+	assert_equal "$(destination "127.0.0.1:$server_port" opened_total)" 2
+}
+due() { [ "$(destination "127.0.0.1:$1" retry_after_ms)" = 0 ]; }
+
+@test "calls that are slow, all of them: they open, though each succeeds" {
+	serves server <<-'END'
+		def serve(c):
+		    head(c)
+		    time.sleep(0.3)
+		    ok(c)
+	END
+	shim_part
+	export RESIL_SET='sliding_window=20;minimum_calls=3;slow_call_duration=200ms;recovery_timeout=1h;recovery_max=1h'
+	for i in 1 2 3; do call "$server_port"; done
+	assert_equal "$(destination "127.0.0.1:$server_port" state)" open
+	assert_equal "$(reason "$server_port")" "100.00% slow (3 of 3 calls)"
+	assert_equal "$(destination "127.0.0.1:$server_port" calls.success)" 3
+}
+
+@test "more destinations than max_destinations: the one longest unused goes, an open one stays (B17)" {
+	local n
+	for n in a b c d; do peer "$n" 127.0.0.1 answer; done
+	peer dead 127.0.0.1 refuse
+	shim_part
+	printf '[resil]\nmax_destinations = 4\n[defaults]\nfailure_threshold = 1\nrecovery_timeout = 1h\nrecovery_max = 1h\n' >"$dir/conf"
+	export RESIL_CONF=$dir/conf
+	run call "$dead_port"
+	for n in "$a_port" "$b_port" "$c_port" "$b_port" "$d_port"; do call "$n"; done
+	assert_equal "$(resil status | cut -f1 | sort)" "$(printf '127.0.0.1:%s\n' "$dead_port" "$b_port" "$c_port" "$d_port" | sort)"
+	assert_equal "$(resil metrics | sed -n 's/^resil_registry_evictions_total.* //p')" 1
+	assert_equal "$(resil metrics | grep -c "127.0.0.1:$a_port")" 0
+	call "$a_port"
+	assert_equal "$(destination "127.0.0.1:$a_port" calls.total)" 1
+	assert_equal "$(destination "127.0.0.1:$dead_port" state)" open
+}
+
+@test "a name that moves to another address is probed at once (B21)" {
+	local flags=(-m)
+	[ "$(id -u)" = 0 ] || flags=(-r -m)
+	printf '127.0.0.1 localhost\n127.0.0.2 mover\n' >"$dir/hosts"
+	via=(unshare "${flags[@]}" -- sh -c 'mount --bind "$0" /etc/hosts && exec "$@"' "$dir/hosts")
+	"${via[@]}" true 2>/dev/null || skip "a mount namespace is not to be had here"
+	peer old 127.0.0.2 refuse
+	peer new 127.0.0.3 answer "$old_port"
+	shim_part
+	export RESIL_SET='failure_threshold=2;recovery_timeout=1h;recovery_max=1h'
+	for i in 1 2 3; do run dial mover "$old_port"; done
+	assert_equal "$(destination "mover:$old_port" state)" open
+	assert_equal "$(destination "mover:$old_port" calls.rejected)" 1
+	printf '127.0.0.1 localhost\n127.0.0.3 mover\n' >"$dir/hosts"
+	run dial -x mover "$old_port"
+	assert_success
+	assert_equal "$(transitions "mover:$old_port" | paste -sd' ')" "closed>open open>half_open half_open>closed"
+}
+
+@test "when a mode set --for a time ends is told (B15)" {
+	peer server 127.0.0.1 answer
+	shim_part
+	call "$server_port"
+	resil force "127.0.0.1:$server_port" closed --for 10m
+	local left
+	left=$(destination "127.0.0.1:$server_port" mode_ends_ms)
+	[ "$left" -gt 500000 ] && [ "$left" -le 600000 ] || fail "it ends in $left ms"
+	assert_equal "$(resil status | cut -f2)" forced_closed
+	[[ $(resil status | cut -f3) == 5*s ]] || [[ $(resil status | cut -f3) == 600.0s ]] || fail "$(resil status)"
+	resil force "127.0.0.1:$server_port" auto
+	assert_equal "$(destination "127.0.0.1:$server_port" mode_ends_ms)" null
+}
+
+@test "random histories against real sockets: each call as a model of the rules says, and counted so (B10 B11 B14)" {
+	shim_part
+	export RESIL_SET='failure_threshold=3;recovery_timeout=400ms;recovery_max=1600ms;recovery_jitter=0%'
+	under python3 "$root/tests/programs/replay.py" 24 "$RANDOM" >"$dir/told"
+	cat "$dir/told"
+	! grep -q WRONG "$dir/told" || fail "not as the model says"
+	local port success failure rejected n=0
+	while read -r port success failure rejected; do
+		[ "$success" != late ] || continue
+		n=$((n + 1))
+		assert_equal "$port: $(destination "127.0.0.1:$port" calls.success) $(destination "127.0.0.1:$port" calls.failure) $(destination "127.0.0.1:$port" calls.rejected)" \
+			"$port: $success $failure $rejected"
+	done <"$dir/told"
+	[ "$n" -gt 0 ] || skip "the machine is too busy for any of them"
+}
