@@ -250,9 +250,13 @@ load lib/http2
 		    c.read()
 		sid = c.ask("/full")
 		data = b""
-		while len(data) < 1000:  # the answer is read and none of it acknowledged
+		while data.count(b"x") < 1000:  # the answer is read and none of it acknowledged
 		    data += c.s.recv(65536)
-		time.sleep(0.8)
+		time.sleep(0.75)
+		c.h.receive_data(data)
+		c.h.increment_flow_control_window(500, sid)  # behind a long time, from when the window is open again
+		c.flush()
+		time.sleep(0.2)
 		c.s.close()
 		c = Client()
 		c.ask("/stall")

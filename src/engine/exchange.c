@@ -419,8 +419,11 @@ static __attribute__((noinline)) void tries_to_read(struct slot *s, uint64_t wor
 	struct flow *f = flow_hold(s, word);
 	if (!f)
 		return;
-	if ((atomic_load_explicit(&f->marks, memory_order_relaxed) & (FLOW_HAS_TRIED | FLOW_HAS_LIMITS)) ==
-		FLOW_HAS_LIMITS) {
+	if (is_http2(f)) { /* a fork's child, whose timer is to be its own */
+		flow_mark(f, FLOW_HAS_TRIED);
+		service_bound(fd, flow_due_ns(f));
+	} else if ((atomic_load_explicit(&f->marks, memory_order_relaxed) & (FLOW_HAS_TRIED | FLOW_HAS_LIMITS)) ==
+		   FLOW_HAS_LIMITS) {
 		uint64_t turn = flow_word(f);
 		enum flow_phase phase = flow_phase_of(turn);
 		/* libssl reads when it likes: only where that waits does the app wait for something. */

@@ -74,6 +74,8 @@ int64_t flow_due_ns(const struct flow *f)
 	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
 	if (kind == FLOW_HTTP2)
 		return flow_has(f, FLOW_HAS_LIMITS) ? streams_due_ns(f) : WHEEL_NEVER;
+	if (kind == FLOW_UNKNOWN && atomic_load_explicit(&f->streams, memory_order_relaxed))
+		return WHEEL_NEVER; /* the server has said its SETTINGS, and nothing is asked of it */
 	if (!flow_has(f, FLOW_HAS_LIMITS) || kind == FLOW_OPAQUE || kind == FLOW_ONEWAY ||
 		(!atomic_load_explicit(&f->call, memory_order_relaxed) && !flow_has(f, FLOW_IS_INHERITED)))
 		return WHEEL_NEVER;

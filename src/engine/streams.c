@@ -48,6 +48,7 @@ struct streams {
 	_Atomic uint32_t processed; /* by a GOAWAY: those above it never will be */
 	_Atomic uint64_t unseen;    /* streams for which there was no room */
 	_Atomic int64_t window, first_window;
+	_Atomic int64_t granted_ns; /* when the client last opened a window that was shut */
 	/* The timer's, where the kernel does not tell when the last octet came: when it found that more had. */
 	int64_t heard_ns;
 	uint64_t heard_in;
@@ -82,6 +83,11 @@ static int64_t now_of(struct streams_turn *t)
 static int64_t sooner(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
 }
 
 static enum stream_phase phase_of(uint64_t word)
@@ -230,7 +236,9 @@ static int64_t due_of(const struct flow *f, const struct stream *s, uint64_t wor
 		return due;
 	bool is_answering = phase_of(word) == STREAM_ANSWERING;
 	if (is_answering && l->stall_ns)
-		at = atomic_load_explicit(&s->heard_ns, memory_order_relaxed) + l->stall_ns;
+		at = later(atomic_load_explicit(&s->heard_ns, memory_order_relaxed),
+			     atomic_load_explicit(&s->asked_ns, memory_order_relaxed)) +
+		     l->stall_ns; /* of an exchange in both directions the server owes the end only now */
 	else if (!is_answering && l->answer_ns)
 		at = atomic_load_explicit(&s->asked_ns, memory_order_relaxed) + l->answer_ns;
 	if (at < due) {
@@ -289,6 +297,7 @@ static struct stream *take_place(struct streams *all, uint32_t number)
 	return NULL;
 }
 
+/* Without a call (bypassed, no room) nothing is to be told of it, and nothing bounds it. */
 static void open_stream(struct stream *s, uint32_t number, uint32_t call, int64_t begun, int64_t now, uint32_t marks)
 {
 	atomic_store_explicit(&s->call, call, memory_order_relaxed);
@@ -301,7 +310,7 @@ static void open_stream(struct stream *s, uint32_t number, uint32_t call, int64_
 	atomic_store_explicit(&s->status, HPACK_ABSENT, memory_order_relaxed);
 	atomic_store_explicit(&s->grpc_status, HPACK_ABSENT, memory_order_relaxed);
 	s->forks = process_forks();
-	atomic_store_explicit(&s->word, word_make(number, STREAM_WAITING), memory_order_release);
+	atomic_store_explicit(&s->word, word_make(number, call ? STREAM_WAITING : STREAM_TUNNEL), memory_order_release);
 }
 
 static void request_begins(struct streams_turn *t, struct streams *all, uint32_t number)
@@ -340,10 +349,14 @@ static void request_is_whole(struct streams_turn *t, struct stream *s)
 	arm(t, s);
 }
 
-static int64_t timeout_ns(uint32_t timeout)
+/* The longest are none: 99,999,999 hours are more than the clock has. */
+static int64_t own_ns(int64_t begun_ns, uint32_t timeout)
 {
 	static const int64_t units[8] = {3600 * NS_PER_S, 60 * NS_PER_S, NS_PER_S, NS_PER_MS, 1000, 1};
-	return (int64_t)(timeout >> 3) * units[timeout & 7];
+	int64_t at;
+	bool is_beyond = __builtin_mul_overflow((int64_t)(timeout >> 3), units[timeout & 7], &at) ||
+			 __builtin_add_overflow(begun_ns, at, &at);
+	return is_beyond ? 0 : at;
 }
 
 static void request_head(struct streams_turn *t, struct stream *s, const struct hpack_found *found)
@@ -351,7 +364,7 @@ static void request_head(struct streams_turn *t, struct stream *s, const struct 
 	if (atomic_fetch_or(&s->marks, STREAM_IS_HEADED) & STREAM_IS_HEADED)
 		return;
 	if (found->grpc_timeout < HPACK_UNSEEN) {
-		atomic_store(&s->own_ns, atomic_load(&s->begun_ns) + timeout_ns(found->grpc_timeout));
+		atomic_store(&s->own_ns, own_ns(atomic_load(&s->begun_ns), found->grpc_timeout));
 		arm(t, s);
 	}
 	if (found->is_connect == 1) {
@@ -380,9 +393,18 @@ static void cancelled(struct streams_turn *t, struct stream *s)
 	}
 }
 
-static void windows_are(struct streams *all, uint32_t value)
+static void opens(const struct told *x, _Atomic int64_t *window, uint32_t octets)
 {
+	if (atomic_fetch_add(window, octets) <= 0)
+		atomic_store(&x->all->granted_ns, now_of(x->t));
+}
+
+static void windows_are(const struct told *x, uint32_t value)
+{
+	struct streams *all = x->all;
 	int64_t more = (int64_t)value - atomic_exchange(&all->first_window, value);
+	if (more > 0)
+		atomic_store(&all->granted_ns, now_of(x->t));
 	for (int i = 0; i < STREAMS_MAX; i++)
 		if (phase_of(word_of(&all->table[i])) > STREAM_OWNED)
 			atomic_fetch_add(&all->table[i].window, more);
@@ -394,10 +416,10 @@ static void on_sent(void *context, const struct http2_event *e)
 	struct stream *s;
 	switch (e->what) {
 	case HTTP2_REQUEST_BEGINS: request_begins(x->t, x->all, e->stream); return;
-	case HTTP2_WINDOW_IS: windows_are(x->all, e->value); return;
+	case HTTP2_WINDOW_IS: windows_are(x, e->value); return;
 	case HTTP2_GRANTED:
 		if (!e->stream)
-			atomic_fetch_add(&x->all->window, e->value);
+			opens(x, &x->all->window, e->value);
 		break;
 	default: break;
 	}
@@ -407,7 +429,7 @@ static void on_sent(void *context, const struct http2_event *e)
 	case HTTP2_REQUEST_HEAD: request_head(x->t, s, &e->found); break;
 	case HTTP2_REQUEST_ENDS: request_is_whole(x->t, s); break;
 	case HTTP2_CANCELLED: cancelled(x->t, s); break;
-	case HTTP2_GRANTED: atomic_fetch_add(&s->window, e->value); break;
+	case HTTP2_GRANTED: opens(x, &s->window, e->value); break;
 	default: break;
 	}
 }
@@ -522,6 +544,7 @@ bool streams_attach(struct flow *f)
 	atomic_store(&all->unseen, 0);
 	atomic_store(&all->window, HTTP2_WINDOW);
 	atomic_store(&all->first_window, HTTP2_WINDOW);
+	atomic_store(&all->granted_ns, 0);
 	all->heard_ns = 0;
 	all->heard_in = 0;
 	for (int i = 0; i < STREAMS_MAX; i++)
@@ -693,6 +716,11 @@ static bool is_excused(
 	}
 	if (limit == STALL && (v->unread || is_full(all, s))) {
 		atomic_store(&s->heard_ns, now);
+		return true;
+	}
+	int64_t granted = atomic_load(&all->granted_ns);
+	if (limit == STALL && granted > atomic_load(&s->heard_ns)) {
+		atomic_store(&s->heard_ns, granted);
 		return true;
 	}
 	return false;

@@ -340,3 +340,44 @@ has_calls() { [ "$(destination "127.0.0.1:$nghttpd_port" calls.success 2>/dev/nu
 	END
 	assert_equal "$(tally "$server_port")" "1 failure 1 neutral abandoned 1"
 }
+
+@test "off: the streams of a kept connection pass, unbounded and uncounted, until it is on again" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    threading.Timer(0.7 if path == "/slow" else 0, server.answer, (sid,)).start()
+	END
+	set='answer_timeout=300ms' both_http2 "$server_port" <<-'END'
+		c = Client()
+		assert c.get("/") == 200
+		resil("off")
+		assert c.get("/slow") == 200
+		resil("on")
+		assert c.get("/") == 200
+		sid = c.ask("/slow")
+		if is_guarded:
+		    while (o := error_of(c.read)) is True:
+		        pass
+		    assert o == "ETIMEDOUT", o
+	END
+	assert_equal "$(tally "$server_port")" "2 success 1 failure answer_timeout 1"
+}
+
+@test "a fork's child keeps the limits of the streams that it waits for (E4)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    pass
+	END
+	set='answer_timeout=500ms' both_http2 "$server_port" "$dir/told" <<-'END'
+		c = Client()
+		c.ask("/hang")
+		c.read()
+		if os.fork():
+		    os._exit(0)
+		if is_guarded:
+		    while (o := error_of(c.read)) is True:
+		        pass
+		    with open(sys.argv[2], "w") as f:
+		        print(o, file=f)
+	END
+	wait_until file_has '^ETIMEDOUT$' "$dir/told"
+}
