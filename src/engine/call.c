@@ -49,7 +49,7 @@ static struct call *at(uint32_t index)
 /* No further connect may ride on it. */
 static void leave_group(struct call *c)
 {
-	if (atomic_exchange(&c->is_group, false))
+	if (atomic_load_explicit(&c->is_group, memory_order_relaxed) && atomic_exchange(&c->is_group, false))
 		atomic_fetch_sub(&call_live_groups, 1);
 }
 
@@ -67,24 +67,37 @@ static int64_t begun_with_look_up(const struct guard *g, int64_t now_ns)
 	return began && began < now_ns ? began : now_ns;
 }
 
-uint32_t call_begin(const struct guard *g, const struct circuit_token *token, int64_t now_ns)
+static inline uint32_t begin(const struct guard *g, const struct circuit_token *token, int64_t begun_ns, int64_t now_ns,
+	bool is_group, enum state state)
 {
 	uint32_t index = pool_take(&pool);
 	if (index == CALL_NONE)
 		return CALL_NONE;
 	struct call *c = at(index);
 	c->guard = *g;
+	c->guard.is_group = is_group;
 	c->token = *token;
-	c->token.begun_ns = begun_with_look_up(g, now_ns);
-	atomic_store_explicit(&c->is_group, g->is_group, memory_order_relaxed);
+	c->token.begun_ns = begun_ns;
+	atomic_store_explicit(&c->is_group, is_group, memory_order_relaxed);
 	c->thread = guest_thread();
 	atomic_store_explicit(&c->last_attempt_ns, now_ns, memory_order_relaxed);
 	atomic_fetch_add(&live, 1);
-	if (g->is_group)
+	if (is_group)
 		atomic_fetch_add(&call_live_groups, 1);
 	uint64_t word = atomic_load_explicit(&c->word, memory_order_relaxed);
-	atomic_store_explicit(&c->word, word_make(TAG(word) + 1, g->bit, 1, false, LIVE), memory_order_release);
+	atomic_store_explicit(&c->word, word_make(TAG(word) + 1, g->bit, 1, false, state), memory_order_release);
 	return index;
+}
+
+uint32_t call_begin(const struct guard *g, const struct circuit_token *token, int64_t now_ns)
+{
+	return begin(g, token, begun_with_look_up(g, now_ns), now_ns, g->is_group, LIVE);
+}
+
+bool call_begin_connected(const struct guard *g, const struct circuit_token *token, int64_t now_ns, uint32_t *call)
+{
+	*call = begin(g, token, now_ns, now_ns, false, CONNECTED);
+	return *call != CALL_NONE;
 }
 
 /* The one place where a verdict reaches the circuit; the caller has won the change from LIVE to SETTLED. */
@@ -196,15 +209,6 @@ const struct guard *call_guard(uint32_t call)
 int64_t call_begun_ns(uint32_t call)
 {
 	return at(call)->token.begun_ns;
-}
-
-bool call_begin_connected(const struct guard *g, const struct circuit_token *token, int64_t now_ns, uint32_t *call)
-{
-	struct guard alone = *g;
-	alone.is_group = false;
-	alone.name = 0;
-	*call = call_begin(&alone, token, now_ns);
-	return *call != CALL_NONE && call_connected(*call, g->endpoint, now_ns);
 }
 
 void call_attempt_failed(uint32_t call, uint32_t endpoint, enum failure_kind kind, int64_t now_ns)

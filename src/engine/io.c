@@ -32,16 +32,9 @@ void io_shut(struct slot *s, int fd)
 }
 
 /* Ended by us? Answers before entering the kernel (C11). */
-static bool may_go_on(struct io *io, struct slot *s, int fd)
+static __attribute__((noinline)) bool may_go_on_otherwise(struct io *io, struct slot *s, int fd)
 {
-	/* Not all of it: the mark of a send is large, and written when it is needed. */
-	io->slot = s;
-	io->fd = fd;
-	io->word = word_in_use(s);
-	io->is_quiet = false;
-	io->sending.flow = NULL;
-	io->sending.edit_count = 0;
-	io->sending.word = io->word;
+	io->word = io->sending.word = word_in_use(s);
 	switch (slot_state_of(io->word)) {
 	case SLOT_EXPIRED:
 		if (!slot_is_same(s, fd))
@@ -50,9 +43,20 @@ static bool may_go_on(struct io *io, struct slot *s, int fd)
 		errno = ETIMEDOUT;
 		return false;
 	case SLOT_CONNECTING: outcome_keep(s, fd); return true;
-	case SLOT_FLOWING: return true;
 	default: return true;
 	}
+}
+
+static inline bool may_go_on(struct io *io, struct slot *s, int fd)
+{
+	/* Not all of it: the mark of a send is large, and written when it is needed. */
+	io->slot = s;
+	io->fd = fd;
+	io->word = io->sending.word = slot_word(s);
+	io->is_quiet = false;
+	io->sending.flow = NULL;
+	io->sending.edit_count = 0;
+	return slot_state_of(io->word) == SLOT_FLOWING || may_go_on_otherwise(io, s, fd);
 }
 
 bool io_receive_begin(struct io *io, struct slot *s, int fd)

@@ -19,6 +19,12 @@ static inline struct slot *watched(int fd)
 	return __builtin_expect(s != NULL, 0) && guest_is_on() ? s : NULL;
 }
 
+/* The same, of a number that a door has just found so. */
+static inline struct slot *found(int fd)
+{
+	return guest_is_on() ? slot_of(fd) : NULL;
+}
+
 /* ---- where the octets are ---- */
 
 static inline struct octets in_buffer(struct iovec *one, const void *buf, size_t n)
@@ -109,7 +115,7 @@ static inline struct octets uncounted(size_t n)
 #define TAKE_RECEIVE(type, name, params, args, where, flags, is_ours)                                                  \
 	COLD type name##_slow params                                                                                   \
 	{                                                                                                              \
-		struct slot *s = watched(fd);                                                                          \
+		struct slot *s = found(fd);                                                                            \
 		struct iovec one;                                                                                      \
 		struct io io;                                                                                          \
 		(void)one;                                                                                             \
@@ -190,8 +196,8 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 /* ---- sending ---- */
 
 /* As TAKE_RECEIVE. call: what is made of it, with the flags that `quiet` gives a send of no flags or of these. */
-#define SENDING(type, name, where, flags, call, otherwise)                                                             \
-	struct slot *s = watched(fd);                                                                                  \
+#define SENDING(type, name, its, where, flags, call, otherwise)                                                        \
+	struct slot *s = its;                                                                                          \
 	struct iovec one;                                                                                              \
 	struct io io;                                                                                                  \
 	(void)one;                                                                                                     \
@@ -214,7 +220,7 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 #define TAKE_SEND(type, name, params, args, where, flags, call)                                                        \
 	COLD type name##_slow params                                                                                   \
 	{                                                                                                              \
-		SENDING(type, name, where, flags, call, real.name args);                                               \
+		SENDING(type, name, found(fd), where, flags, call, real.name args);                                    \
 	}                                                                                                              \
 	SHORT type name##_watched params                                                                               \
 	{                                                                                                              \
@@ -313,7 +319,7 @@ static inline bool may_matter(int fd, int flags)
 			if (begun == CONNECT_TRACKED)                                                                  \
 				return (type)connect_fastopen_end(fd, real.name args);                                 \
 		}                                                                                                      \
-		SENDING(type, name, where, flags, call, real.name args);                                               \
+		SENDING(type, name, watched(fd), where, flags, call, real.name args);                                  \
 	}                                                                                                              \
 	SHORT type name##_watched params                                                                               \
 	{                                                                                                              \

@@ -184,6 +184,23 @@ static void frames(struct stream s, int round)
 	drain(s.far, (size_t)times * FRAME_LENGTH);
 }
 
+/* A request and its answer on a kept connection; the other end's read and write, which mean nothing to the shim, are in
+ * it. */
+static void exchanges(struct stream s, int round)
+{
+	static const char ask[] = "GET / HTTP/1.1\r\nHost: a\r\n\r\n", answer[] = "HTTP/1.1 204 None\r\n\r\n";
+	char to[sizeof ask + sizeof answer];
+
+	section_begin("request and answer", "HTTP/1", round);
+	for (int i = 0; i < times; i++) {
+		must(write(s.near, ask, sizeof ask - 1) == sizeof ask - 1);
+		must(read(s.far, to, sizeof to) == sizeof ask - 1);
+		must(write(s.far, answer, sizeof answer - 1) == sizeof answer - 1);
+		must(read(s.near, to, sizeof to) == sizeof answer - 1);
+	}
+	section_end();
+}
+
 static void copies_of(int fd, const char *which, int round)
 {
 	section_begin("dup", which, round);
@@ -371,6 +388,10 @@ static void hooks(int rounds)
 	tls_pair((struct stream){fd, far}, ends);
 	for (int i = 0; i < rounds; i++)
 		tls_records(ends, i);
+	struct stream http1 = {.near = connected(ntohs(server.sin_port))};
+	must((http1.far = accept(listener, NULL, NULL)) >= 0);
+	for (int i = 0; i < rounds; i++)
+		exchanges(http1, i);
 	for (int i = 0; i < rounds; i++) {
 		connects(i);
 		refused(i);
