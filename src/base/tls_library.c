@@ -13,7 +13,7 @@
 OLDLIBC(dlsym);
 OLDLIBC(dlclose);
 /* Weak: musl has none (E16). */
-extern int dladdr1(const void *at, Dl_info *info, void **extra, int flags) __attribute__((weak));
+#pragma weak dladdr1
 #if defined(__x86_64__)
 __asm__(".symver dladdr1,dladdr1@GLIBC_2.3.3");
 #elif defined(__aarch64__)

@@ -47,7 +47,6 @@ exceptions() {
 		php                early        short   its streams do not compare a body with its Content-Length
 		requests           cut          short   Python 3.11 takes a reset inside TLS for an end of file, urllib3 1.26 does not count
 		requests           early        short   urllib3 1.26 does not compare a body with its Content-Length
-		ruby               early        short   Net::HTTP ignores an early end (ignore_eof)
 		HttpURLConnection  early        short   it does not compare a body with its Content-Length
 		psql               unavailable  closed  PostgreSQL has no gateway's answer: FATAL is an answer, and the client says it
 		node               hang         hangs   a ticket may be an answer: a deadline ends it
