@@ -46,7 +46,7 @@ static enum sniff request_line(const unsigned char *p, size_t n)
 		return SNIFF_UNKNOWN;
 	for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
 		size_t length = methods[i].length;
-		if (p[0] != methods[i].name[0] || !agrees(p, n, methods[i].name, length))
+		if (p[0] != (unsigned char)methods[i].name[0] || !agrees(p, n, methods[i].name, length))
 			continue;
 		if (n < length + 2) {
 			may_become |= n <= length || p[length] == ' ';
@@ -76,7 +76,7 @@ enum sniff sniff_client(const void *first, size_t n)
 		return SNIFF_MORE;
 	if (p[0] == TLS_HANDSHAKE)
 		return client_hello(p, n);
-	if (p[0] == preface[0] && agrees(p, n, preface, sizeof preface - 1))
+	if (p[0] == (unsigned char)preface[0] && agrees(p, n, preface, sizeof preface - 1))
 		return n < sizeof preface - 1 ? SNIFF_MORE : SNIFF_H2;
 	return request_line(p, n);
 }
