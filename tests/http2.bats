@@ -242,7 +242,7 @@ load lib/http2
 		        server.h.send_data(sid, b"x" * (1000 if path == "/full" else 10))
 		        server.flush()
 	END
-	set='stall_timeout=300ms' both_http2 "$server_port" <<-'END'
+	set='stall_timeout=600ms;abandon_after=off' both_http2 "$server_port" <<-'END'
 		c = Client()
 		c.h.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1000})
 		c.flush()
@@ -252,7 +252,7 @@ load lib/http2
 		data = b""
 		while data.count(b"x") < 1000:  # the answer is read and none of it acknowledged
 		    data += c.s.recv(65536)
-		time.sleep(0.75)
+		time.sleep(1.5)
 		c.h.receive_data(data)
 		c.h.increment_flow_control_window(500, sid)  # behind a long time, from when the window is open again
 		c.flush()
@@ -265,9 +265,9 @@ load lib/http2
 		    while (o := error_of(c.read)) is True:
 		        pass
 		    assert o == "ETIMEDOUT", o
-		    met(begin, 300)
+		    met(begin, 600)
 		else:
-		    while readable(c.s, 500):
+		    while readable(c.s, 900):
 		        c.read()
 	END
 	assert_equal "$(failed_by "127.0.0.1:$server_port" stall_timeout)" 1

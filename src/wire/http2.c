@@ -119,7 +119,9 @@ static bool frame_begins(const struct feed *f)
 	side->flags = side->place.head[4];
 	side->stream = get31(side->place.head + 5);
 	side->small_have = 0;
-	if (!side->has_begun && (side->type != SETTINGS || side->flags & ACK))
+	/* A server may have said its SETTINGS while another thread was about to make the flow, and no hook saw them:
+	 * its acknowledgement does as well. */
+	if (!side->has_begun && (side->type != SETTINGS || (f->is_sent && side->flags & ACK)))
 		return false;
 	side->has_begun = true;
 	if (side->block && side->type != CONTINUATION)

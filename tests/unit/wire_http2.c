@@ -397,6 +397,7 @@ static void by_hand(void)
 	static struct http2 h;
 	static struct told told;
 	tap_ok(!LOSES(SERVER_SETTINGS), "SETTINGS begin a server's octets");
+	tap_ok(!LOSES("\0\0\0\4\1\0\0\0\0"), "or their acknowledgement, where those were not seen");
 	tap_ok(LOSES("\0\0\0\6\0\0\0\0\0"), "nothing else does");
 	tap_ok(loses(true, "PRI * HTTP/2.0\r\n\r\nSMx", 21), "a preface that goes wrong is lost");
 	tap_ok(LOSES(SERVER_SETTINGS "\0\0\1\1\0\0\0\0\1\x88\0\0\0\0\0\0\0\0\1"),
