@@ -59,9 +59,11 @@ caller() {
 			exec 3< <(printf "GET / HTTP/1.1\r\nHost: x\r\n\r\n"; exec sleep 60)
 			exec 4< <(exec openssl s_client -quiet -verify_quiet -CAfile "$0" -connect "$1" <&3 2>/dev/null)
 			asked=$!
-			awk "/^ok/ { good = 1; exit } / 503 / { exit } END { exit !good }" <&4
-			code=$?
-			kill "$asked"
+			code=1
+			while read -r line <&4; do
+				case $line in ok*) code=0; break ;; *" 503 "*) break ;; esac
+			done
+			kill "$asked" 2>/dev/null
 			exit "$code"' "$tls" "$host:$port")
 		;;
 	stdio) cmd=("$bin/stdio_client" "$port") ;;
