@@ -422,7 +422,6 @@ assert e["127.0.0.2"]["state"] == "healthy" and e["127.0.0.2"]["ejected_until_ms
 	shim_part
 	export RESIL_GROUP=app RESIL_SET='recovery_timeout=400ms;recovery_max=60s;recovery_backoff=3'
 	under python3 -c "$dial_name" app.test "$port"
-	assert_equal "$(answer_of getaddrinfo app.test "$port")" 127.0.0.2,127.0.0.3,127.0.0.1
 	first_is() { [ "$(answer_of getaddrinfo app.test "$port" | cut -d, -f1)" = "$1" ]; }
 	# Its time is over: it is offered in its place, and one failure is enough again.
 	wait_until first_is 127.0.0.1
@@ -527,7 +526,7 @@ while True: kept.append(l.accept()[0])' "$port"
 		told under python3 "$dir/call.py" slow.test "$port" "$how"
 		assert_output 110
 		[ "$took" -ge 995 ] || fail "$how: $took ms"
-		within "$took" 1060
+		within "$took" 1080
 	done
 }
 
@@ -563,7 +562,7 @@ def other(): call(5)
 t = threading.Thread(target=other); t.start(); t.join()
 ' "$server_port"
 	assert_success
-	assert_equal "$(destination "a.test:$server_port" calls.success)" 11
+		assert_equal "$(destination "a.test:$server_port" calls.success)" 11
 	assert_equal "$(destination "b.test:$server_port" calls.success)" 3
 	run resil status --json
 	refute_output --partial '"name":"127.0.0.1'

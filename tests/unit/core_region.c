@@ -9,14 +9,17 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "core/circuit.h"
+#include "core/endpoint.h"
 #include "core/events.h"
 #include "core/identity.h"
+#include "core/known.h"
 #include "core/lease.h"
 #include "core/member.h"
 #include "core/region.h"
@@ -604,6 +607,15 @@ static void use_all(struct region *r, uint64_t *x)
 			events_read(r, oldest + i, &e);
 		region_valid(r, NULL);
 	}
+	struct addr a = {.family = ADDR_INET, .port = (uint16_t)(*x >> 44), .ip = {[15] = (uint8_t)(*x >> 36)}};
+	struct addr known[REGION_KNOWN_ADDRESSES];
+	int64_t age;
+	uint32_t endpoint = endpoint_find_or_add(r, *x >> 60, &a, (int)index, now);
+	endpoint_failed(r, endpoint, &rules, FAILURE_REFUSED, *x >> 33 & 1, now);
+	endpoint_succeeded(r, (uint32_t)(*x >> 30), now);
+	endpoint_is_ejected(r, *x >> 60, &a, 0, now);
+	known_store(r, name, AF_UNSPEC, &a, 1, now);
+	known_find(r, name, AF_UNSPEC, NS_PER_S, now, known, &age);
 	if ((*x >> 26 & 255) == 0)
 		circuit_force(r, index, (enum breaker_mode)(*x >> 34 & 3), 1, now);
 	if ((*x >> 26 & 255) == 1)
@@ -630,6 +642,8 @@ static void put_apart(struct region *r)
 	r->header = (struct region_header *)(void *)(room + GUARD);
 	r->members = (struct member *)(void *)(room + GUARD + ((char *)(void *)r->members - from));
 	r->events = (struct event *)(void *)(room + GUARD + ((char *)(void *)r->events - from));
+	r->known = (struct known_name *)(void *)(room + GUARD + ((char *)(void *)r->known - from));
+	r->endpoints = (struct endpoint *)(void *)(room + GUARD + ((char *)(void *)r->endpoints - from));
 	r->destinations = (struct destination *)(void *)(room + GUARD + ((char *)(void *)r->destinations - from));
 }
 
