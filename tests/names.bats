@@ -562,7 +562,7 @@ def other(): call(5)
 t = threading.Thread(target=other); t.start(); t.join()
 ' "$server_port"
 	assert_success
-		assert_equal "$(destination "a.test:$server_port" calls.success)" 11
+	assert_equal "$(destination "a.test:$server_port" calls.success)" 11
 	assert_equal "$(destination "b.test:$server_port" calls.success)" 3
 	run resil status --json
 	refute_output --partial '"name":"127.0.0.1'
