@@ -10,6 +10,7 @@
 
 #define ENTRIES 256u
 _Static_assert(ENTRIES <= 256, "names_identity keeps an entry in eight bits");
+#define TRIES 64
 #define BUCKETS 2048u	  /* address index; power of two */
 #define REACH 16u	  /* places looked at from an address's own on */
 #define MERGE_NS NS_PER_S /* two look-ups of one name so close are one (A then AAAA) */
@@ -121,9 +122,11 @@ size_t names_clean(char to[NAMES_MAX + 1], const char *name)
 
 /* Claims the entry of a name for writing (sequence odd); the least recently used one when the name is new. Null when
  * all are busy. */
-static struct entry *entry_claim(struct names_table *t, const char *name, size_t len, uint64_t hash, bool *is_new)
+static struct entry *entry_try(
+	struct names_table *t, const char *name, size_t len, uint64_t hash, bool *is_new, bool *is_taken)
 {
 	struct entry *lru = NULL;
+	uint32_t lru_seq = 0; /* as it was when it was looked at: another may take it and finish meanwhile */
 	for (uint32_t i = 0; i < ENTRIES; i++) {
 		struct entry *e = &t->entry[i];
 		uint32_t seq = atomic_load_explicit(&e->seq, memory_order_acquire);
@@ -134,19 +137,35 @@ static struct entry *entry_claim(struct names_table *t, const char *name, size_t
 				*is_new = false;
 				return e;
 			}
-			return NULL; /* another thread is recording the same name now: as good */
+			latest = i + 1; /* another thread is recording the same name now: as good */
+			return NULL;
 		}
 		if (!lru || atomic_load_explicit(&e->stamp_ns, memory_order_relaxed) <
-				    atomic_load_explicit(&lru->stamp_ns, memory_order_relaxed))
+				    atomic_load_explicit(&lru->stamp_ns, memory_order_relaxed)) {
 			lru = e;
+			lru_seq = seq;
+		}
 	}
 	if (!lru)
 		return NULL;
-	uint32_t seq = atomic_load_explicit(&lru->seq, memory_order_acquire);
-	if ((seq & 1) || !atomic_compare_exchange_strong(&lru->seq, &seq, seq + 1))
+	if (!atomic_compare_exchange_strong(&lru->seq, &lru_seq, lru_seq + 1)) {
+		*is_taken = true;
 		return NULL;
+	}
 	*is_new = true;
 	return lru;
+}
+
+/* Two threads with a new name each may meet at the same entry: the other one takes the next. */
+static struct entry *entry_claim(struct names_table *t, const char *name, size_t len, uint64_t hash, bool *is_new)
+{
+	for (int i = 0; i < TRIES; i++) {
+		bool is_taken = false;
+		struct entry *e = entry_try(t, name, len, hash, is_new, &is_taken);
+		if (e || !is_taken)
+			return e;
+	}
+	return NULL;
 }
 
 /* The place for a host that the entry does not hold: a free one, else one that is not current. */

@@ -199,6 +199,39 @@ static void look_ups_and_calls(void)
 	tap_ok(names_take_look_up(UINT32_MAX, 1) == 0, "no entry, no look-up");
 }
 
+static _Atomic int arrived;
+
+/* Each round a new name for an address of this thread's own. */
+static void *learn_beside(void *arg)
+{
+	const char *who = arg;
+	uintptr_t missed = 0;
+	for (int i = 0; i < 2000; i++) {
+		char name[40], address[40];
+		snprintf(name, sizeof name, "%s%d.test", who, i);
+		snprintf(address, sizeof address, "10.%d.%d.%d", who[0] == 'x' ? 81 : 82, i / 250, i % 250);
+		/* At the same moment: a barrier of libc's would wake one after the other. */
+		arrived++;
+		while (arrived < 2 * (i + 1))
+			;
+		learn(name, (100000 + i) * NS_PER_S, address, NULL);
+		missed += !is_named(address, name);
+	}
+	return (void *)missed;
+}
+
+static void side_by_side(void)
+{
+	pthread_t x, y;
+	void *a, *b;
+	pthread_create(&x, NULL, learn_beside, (void *)(uintptr_t) "x");
+	pthread_create(&y, NULL, learn_beside, (void *)(uintptr_t) "y");
+	pthread_join(x, &a);
+	pthread_join(y, &b);
+	if (!tap_ok(!a && !b, "two threads look a new name each up at the same time: both are learnt (A13)"))
+		printf("# %lu and %lu were not\n", (unsigned long)(uintptr_t)a, (unsigned long)(uintptr_t)b);
+}
+
 int main(void)
 {
 	names_and_addresses();
@@ -206,5 +239,6 @@ int main(void)
 	latest_wins();
 	many();
 	races_and_forks();
+	side_by_side();
 	return tap_done();
 }
