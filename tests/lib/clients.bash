@@ -59,6 +59,7 @@ caller() {
 			exec 3< <(printf "GET / HTTP/1.1\r\nHost: x\r\n\r\n"; exec sleep 60)
 			exec 4< <(exec openssl s_client -quiet -verify_quiet -CAfile "$0" -connect "$1" <&3 2>/dev/null)
 			asked=$!
+			trap "kill $asked 2>/dev/null; exit 1" TERM
 			code=1
 			while read -r line <&4; do
 				case $line in ok*) code=0; break ;; *" 503 "*) break ;; esac
