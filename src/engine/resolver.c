@@ -17,6 +17,11 @@
 #include "engine/pool.h"
 #include "engine/thread.h"
 
+/* Another libc has not got them: its programs start under our preload all the same, and nothing of ours runs in them
+ * (E16). */
+extern __typeof__(res_ninit) res_ninit __attribute__((weak));
+extern __typeof__(res_nclose) res_nclose __attribute__((weak));
+
 #define IDLE_NS NS_PER_S
 #define A_NAME_MAX (RESOLVER_THREADS / 4) /* threads busy with one name */
 #define HOST_BYTES 65536u		  /* a host's names and addresses */
