@@ -75,7 +75,10 @@ int main(int argc, char **argv)
 				look_up_once();
 			_exit(0);
 		}
-		must(waitpid(child, &status, 0) == child && status == 0);
+		must(waitpid(child, &status, 0) == child);
+		if (status != 0)
+			printf("the child %d ended with %#x\n", forks, (unsigned)status);
+		must(status == 0);
 		forks++;
 	}
 	for (int i = 0; i < n; i++)
