@@ -166,11 +166,12 @@ check:
 
 # Long: sixteen clients against every way in which a server fails (three of them are part of check), and the shim against a system that
 # refuses it something at every place in turn.
+LONG ?= tests/long/*.bats
 .PHONY: long
 long:
 	@scripts/deps check
 	@$(MAKE) --no-print-directory all unit
-	@BUILD=$(BUILD) FILE_TIMEOUT=900 scripts/check tests/long/*.bats
+	@BUILD=$(BUILD) FILE_TIMEOUT=900 scripts/check $(LONG)
 
 # Long: other people's suites under the shim and without.
 .PHONY: conformance

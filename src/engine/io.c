@@ -68,11 +68,22 @@ bool io_receive_begin(struct io *io, struct slot *s, int fd)
 	return true;
 }
 
+/* Nothing has told yet that a non-blocking connect is over, and the app sends. Told behind the send, another thread may
+ * have read the answer before its request was known: once a connection that is worth a system call. */
+static __attribute__((noinline)) void look_before_first_send(struct io *io, struct slot *s, int fd)
+{
+	bool is_early = atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_EARLY;
+	if (!guest_is_restricted() && !is_early && !outcome_is_pending(s, fd))
+		io->word = io->sending.word = word_in_use(s);
+}
+
 bool io_send_begin(struct io *io, struct slot *s, int fd, const struct octets *o)
 {
 	int saved = errno;
 	if (!may_go_on(io, s, fd))
 		return false;
+	if (__builtin_expect(slot_state_of(io->word) == SLOT_CONNECTING, 0))
+		look_before_first_send(io, s, fd);
 	if (slot_state_of(io->word) == SLOT_FLOWING && !exchange_sends(s, io->word, fd, o, &io->sending))
 		return false;
 	errno = saved;

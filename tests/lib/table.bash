@@ -106,7 +106,7 @@ without_shim() { # CLIENT FAULT LIMIT
 cell() { # CLIENT FAULT POLICY LIMIT CLOCK KIND
 	local client=$1 fault=$2 policy=$3 limit=$4 clock=$5 kind=$6 port=$2_port log=$dir/$2.log made=0 code before late early='' name worst=error
 	# A call begins with its connect, which the server's accept may follow late; what it has sent and read is timed to the ms.
-	local clock_slack=-5
+	local clock_slack=-${peer_slack_ms:-5}
 	[ "$clock" != accept ] || clock_slack=-60
 	local TEST_TIMEOUT=15 # a call that no limit ends is told as such, soon
 	name=127.0.0.1:${!port}

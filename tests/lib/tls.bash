@@ -38,6 +38,8 @@ faults() {
 		refuse       breaker=on            0     -       tls
 	END
 }
+# The server, a python, may note an octet so late.
+peer_slack_ms=30
 # As in table.bash. node and java bring a TLS of their own: seen from outside, and these servers send tickets.
 exceptions() {
 	cat <<-'END'
@@ -48,6 +50,7 @@ exceptions() {
 		requests           cut          short   Python 3.11 takes a reset inside TLS for an end of file, urllib3 1.26 does not count
 		requests           early        short   urllib3 1.26 does not compare a body with its Content-Length
 		HttpURLConnection  early        short   it does not compare a body with its Content-Length
+		HttpURLConnection  early        closed  from outside an end after records is the end of an answer
 		psql               unavailable  closed  PostgreSQL has no gateway's answer: FATAL is an answer, and the client says it
 		node               hang         hangs   a ticket may be an answer: a deadline ends it
 		node               half         hangs   from outside silence may be the end of an answer
