@@ -2,6 +2,7 @@
  * whole HTTP/1.1 answers, their JSON valid. The client's own source is taken in, its two system calls and the check of
  * its descriptor replaced: there is no socket. */
 #include "../unit/control_help.h"
+#include "../unit/core_rules.h"
 #include "base/ownfd.h"
 #include "base/sys.h"
 #include "core/member.h"
@@ -62,7 +63,7 @@ static struct region *the_region(void)
 
 static void prepare(void)
 {
-	static const struct breaker_rules rules = {2, 1, 1, 1000, 30000, 200, 0, 30000, false, .window = 0};
+	static const struct breaker_rules rules = RULES(2, 1, 1, 1000, 30000, 200, 0, 30000, false);
 	static const char *const names[] = {"api.internal:80", "[::1]:443", "unix:/run/x", "a/b:1"};
 	struct config_source none = {0};
 	char errors_at[256] = "";
