@@ -13,7 +13,15 @@
 #define NOW (5 * NS_PER_S)
 
 static struct region right, region;
-static const struct breaker_rules rules = {2, 1, 4, 1, 4, 200, 20, 1, false, .window = 30};
+static const struct breaker_rules rules = {.failure_threshold = 2,
+	.success_threshold = 1,
+	.half_open_max_calls = 4,
+	.recovery_ms = 1,
+	.recovery_max_ms = 4,
+	.backoff_percent = 200,
+	.jitter_percent = 20,
+	.probe_timeout_ms = 1,
+	.window = 30};
 
 /* The same region in memory from malloc: one byte before or behind it is found. */
 static void move_to(struct region *r, char *at)
