@@ -199,6 +199,7 @@ asks() { # NAME: until its circuit is open
 	chmod 755 "$dir/suid"
 	run -1 resil doctor "$one_pid"
 	assert_line --regexp "^problem	shim	not loaded, though its LD_PRELOAD names it: it was started with rights that are not its user's"
+	unshare -m true 2>/dev/null || skip "mounts of its own are not to be had here (a chroot): the labels are not tried"
 	labelled() { # LABEL
 		echo "$1" >"$dir/label"
 		run unshare -m bash -c "mount --bind '$dir/label' /proc/$one_pid/attr/current && '$build/resil' doctor $one_pid"
