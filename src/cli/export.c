@@ -118,11 +118,11 @@ static int to_file(const struct options *o, const char *dir, int64_t every_ns)
 static int listen_at(const char *address)
 {
 	char host[256];
-	const char *colon = strrchr(address, ':');
+	const char *colon = address ? strrchr(address, ':') : NULL;
 	size_t n = colon ? (size_t)(colon - address) : 0;
 	struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM},
 			*found;
-	if (!colon || n >= sizeof host)
+	if (!address || !colon || n >= sizeof host)
 		return -EINVAL;
 	bool is_v6 = n >= 2 && address[0] == '[' && colon[-1] == ']';
 	snprintf(host, sizeof host, "%.*s", (int)(is_v6 ? n - 2 : n), address + is_v6);

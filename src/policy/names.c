@@ -28,7 +28,7 @@ struct entry {
 	_Atomic uint32_t current;
 	uint32_t count;
 	uint32_t name_len;
-	uint64_t name_hash;
+	_Atomic uint64_t name_hash; /* looked at by who may meet a writer; the rest behind it, or within the sequence */
 	char name[NAMES_MAX + 3];
 	struct host host[NAMES_ADDRESSES];
 };
@@ -132,7 +132,8 @@ static struct entry *entry_try(
 		uint32_t seq = atomic_load_explicit(&e->seq, memory_order_acquire);
 		if (seq & 1)
 			continue;
-		if (e->name_hash == hash && e->name_len == len && memcmp(e->name, name, len) == 0) {
+		if (atomic_load_explicit(&e->name_hash, memory_order_relaxed) == hash && e->name_len == len &&
+			memcmp(e->name, name, len) == 0) {
 			if (atomic_compare_exchange_strong(&e->seq, &seq, seq + 1)) {
 				*is_new = false;
 				return e;
@@ -200,7 +201,7 @@ void names_learn(const char *name, const struct addr *addrs, unsigned count, int
 		atomic_fetch_add_explicit(&e->version, 1, memory_order_relaxed);
 		memcpy(e->name, clean, len + 1);
 		e->name_len = (uint32_t)len;
-		e->name_hash = hash;
+		atomic_store_explicit(&e->name_hash, hash, memory_order_relaxed);
 		e->count = 0;
 	} else if (now_ns - atomic_load_explicit(&e->stamp_ns, memory_order_relaxed) < MERGE_NS) {
 		current = atomic_load_explicit(&e->current, memory_order_relaxed);
