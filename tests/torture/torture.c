@@ -152,16 +152,25 @@ static void hang_up(struct connection *c, bool hard)
 static void listen_on(void)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-	socklen_t len = sizeof at;
 	int on = 1;
 
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-	if (bind(listener, (struct sockaddr *)&at, sizeof at) != 0 || listen(listener, 256) != 0)
-		abort();
-	getsockname(listener, (struct sockaddr *)&at, &len);
-	port = ntohs(at.sin_port);
+	/* Not one that the kernel gives to those who connect: while nobody listens there, one of them would sooner or
+	 * later be connected with itself, and have it. */
+	for (int i = 0; i < 200; i++) {
+		if (!port || i > 0)
+			at.sin_port = htons((uint16_t)(10000 + below(20000)));
+		if (bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 256) == 0) {
+			port = ntohs(at.sin_port);
+			return;
+		}
+		if (port)
+			break;
+	}
+	perror("torture: listen");
+	abort();
 }
 
 static void turn(enum way to)
