@@ -44,3 +44,23 @@ zone() {
 }
 # queries NAME: how often it was asked.
 queries() { grep -c "^query $1 " "$dir/dns.out" || true; }
+
+# told COMMAND...: what it says without the time, which goes to `took`.
+told() {
+	run "$@"
+	took=${output##* }
+	output=${output% *}
+}
+
+# as_without_us HOW NAME...: what a form of look-up answers under a limit that does not pass is what it answers bare.
+as_without_us() {
+	local how=$1 name expected
+	shift
+	for name in "$@"; do
+		told bare "$bin/lookup" "$how" "$name"
+		expected="$output $status"
+		[ -z "$TEST_BARE" ] || continue
+		RESIL_SET='resolve_timeout=5s' told under "$bin/lookup" "$how" "$name"
+		assert_equal "$how $name: $output $status" "$how $name: $expected"
+	done
+}

@@ -22,7 +22,6 @@ tls_peer() {
 	printf -v "${name}_port" %s "$(sed -n "s/^$mode //p" "$dir/$name.log")"
 }
 
-
 # The faults of table.bash inside TLS, and those of TLS itself. in, out: of plaintext octets, but `hello`'s.
 faults() {
 	cat <<-'END'
