@@ -188,7 +188,7 @@ static void judge(struct slot *s, uint64_t word, int dup, int64_t now_ns)
 		expire(s, word, dup, now_ns);
 	else if (info.tcpi_state != TCP_CLOSE)
 		outcome_succeeded(s, word, dup, now_ns); /* met its limit; the app has not looked yet (C10) */
-							 /* Closed: it failed, and the app will read why. */
+	/* Closed: it failed, and the app will read why. */
 }
 
 static int put_on_spare(void *fd)
@@ -234,20 +234,23 @@ static int64_t judge_flow(struct slot *s, uint64_t word, int dup, int64_t now_ns
 	return next;
 }
 
-/* Most limits that come have been met: three system calls tell. True: nothing is to be ended, *next says when to look
- * again. The number may have been given to another socket meanwhile, hence the cookie and the slot's life behind it. */
-static bool is_met(int fd, struct slot *s, uint64_t word, int64_t now_ns, int64_t *next)
+/* True: the flow's limit has passed, and its socket is to be ended; else *due says when to look again. Most limits that
+ * come have been met: three system calls tell, or none. The number may have been given to another socket meanwhile,
+ * hence the cookie and the slot's life behind them. */
+static bool has_overrun(int fd, struct slot *s, uint64_t word, int64_t now_ns, int64_t *due)
 {
 	struct flow *f = flow_hold(s, word);
-	if (!f)
-		return false;
-	struct flow_view view;
-	bool is_expired = true;
-	flow_look(&view, fd, now_ns);
-	if (slot_is_same(s, fd) && slot_word(s) == word)
-		*next = flow_judge(f, &view, now_ns, false, &is_expired);
-	flow_let_go(f);
-	return !is_expired;
+	*due = f ? flow_visit(f, now_ns) : NEVER;
+	bool is_expired = *due <= now_ns;
+	if (is_expired) {
+		struct flow_view view;
+		flow_look(&view, fd, now_ns);
+		if (slot_is_same(s, fd) && slot_word(s) == word)
+			*due = flow_judge(f, &view, now_ns, false, &is_expired);
+	}
+	if (f)
+		flow_let_go(f);
+	return is_expired;
 }
 
 /* What is at the number is not what was armed: closed where no hook saw it. */
@@ -319,24 +322,20 @@ static int64_t stand(uint32_t fd, int64_t due_ns)
 	return due_ns;
 }
 
-static int64_t flow_visit_of(struct slot *s, uint64_t word, int64_t now_ns)
-{
-	struct flow *f = flow_hold(s, word);
-	if (!f)
-		return NEVER;
-	int64_t due = flow_visit(f, now_ns);
-	flow_let_go(f);
-	return due;
-}
-
 static int64_t visit(uint32_t fd, int64_t now_ns, void *unused)
 {
 	(void)unused;
 	struct slot *s = slot_at((int)fd);
 	uint64_t word = slot_word(s);
-	bool is_flow = slot_state_of(word) == SLOT_FLOWING;
-	int64_t due = is_flow ? flow_visit_of(s, word, now_ns) : due_of((int)fd);
-	if (due <= now_ns && !(is_flow && is_met((int)fd, s, word, now_ns, &due)))
+	int64_t due;
+	bool ends;
+	if (slot_state_of(word) == SLOT_FLOWING) {
+		ends = has_overrun((int)fd, s, word, now_ns, &due);
+	} else {
+		due = due_of((int)fd);
+		ends = due <= now_ns;
+	}
+	if (ends)
 		due = end_by_number((int)fd, s, word, now_ns);
 	return stand(fd, due);
 }

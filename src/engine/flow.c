@@ -21,9 +21,9 @@
 #include "policy/policy.h"
 
 /* A request on a kept connection that meets its end so soon: the server had dropped it before (A7). */
+#define DROPPED_NS NS_PER_S
 /* How long a thread waits for another that begins a flow. */
 #define START_NS (100 * NS_PER_MS)
-#define DROPPED_NS NS_PER_S
 
 struct pool flow_pool = {
 	.size = sizeof(struct flow), .link_at = offsetof(struct flow, next_free), .most = 1u << 20, .tight = 1024};
