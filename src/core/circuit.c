@@ -69,25 +69,28 @@ static inline uint64_t end_run(struct destination *d)
 }
 
 /* This thread's part of what all count who are rejected: threads of a process have different ones while there are
- * enough, and processes begin at different ones. */
+ * enough, and processes begin at different ones: by their pid, so that workers forked one after the other do not share
+ * theirs. */
 static _Atomic uint32_t threads;
 static __thread uint32_t my_shard; /* + 1; 0: none yet */
 
-static __attribute__((noinline, cold)) uint32_t take_shard(void)
+static __attribute__((noinline, cold)) uint32_t take_shard(const struct region *r)
 {
-	/* Where the kernel has put us is as good as the process's number, and costs no system call: the program's
-	 * filter may kill for one (E14). */
-	uint32_t n =
-		atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + (uint32_t)((uintptr_t)&threads >> 12);
+	uint32_t n = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + (uint32_t)member_pid(r->my_id);
 
 	return my_shard = n % REGION_SHARDS + 1;
 }
 
-static inline _Atomic uint64_t *rejected_of(struct destination *d)
+void circuit_forked(void)
+{
+	my_shard = 0;
+}
+
+static inline _Atomic uint64_t *rejected_of(const struct region *r, struct destination *d)
 {
 	uint32_t shard = my_shard;
 
-	return &d->shard[(__builtin_expect(shard == 0, 0) ? take_shard() : shard) - 1].rejected;
+	return &d->shard[(__builtin_expect(shard == 0, 0) ? take_shard(r) : shard) - 1].rejected;
 }
 
 #define TOLD_SEQ_SHIFT 18
@@ -248,7 +251,7 @@ static inline enum breaker_decision reject(
 {
 	struct destination *d = &r->destinations[destination];
 
-	count(rejected_of(d));
+	count(rejected_of(r, d));
 	if (__builtin_expect(atomic_load_explicit(&d->has_run, memory_order_relaxed) == 0, 0) &&
 		atomic_exchange_explicit(&d->has_run, 1, memory_order_relaxed) == 0) {
 		atomic_store_explicit(&d->run_from, region_rejected(d) - 1, memory_order_relaxed);

@@ -46,6 +46,9 @@ void circuit_note(struct region *r, const struct circuit_token *token, enum leas
  * look-up tells another is asked once an address. */
 void circuit_know(struct region *r, uint32_t destination, const uint32_t *hashes, unsigned n, int64_t now_ns);
 
+/* In the child of a fork: it counts its rejections where its parent and its siblings do not. */
+void circuit_forked(void);
+
 /* Seed of the jitter: the same seed makes the same choices for the same destination and generation. Never set: from the
  * time. */
 void circuit_set_seed(uint64_t seed);

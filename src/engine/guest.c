@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "core/circuit.h"
 #include "core/events.h"
 #include "core/member.h"
 #include "engine/ambient.h"
@@ -457,6 +458,7 @@ void guest_forked(void)
 {
 	for (int i = 0; i < atomic_load(&attached_count); i++)
 		regions[i].me = -1;
+	circuit_forked();
 	atomic_store(&attaching, 0);
 	atomic_store(&guest_must_join, true);
 }

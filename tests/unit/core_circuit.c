@@ -570,6 +570,40 @@ static void between_processes(struct region *r)
 
 /* A process without a member record: the table is full, or a filter forbids to ask who we are. Alone it must find the
  * way back too. */
+/* Workers forked ahead: siblings must not wait for each other's lines, nor for their parent's. */
+static void lines_of_workers(struct region *r)
+{
+	uint32_t at = fresh(r, "workers:1");
+	pid_t worker[REGION_SHARDS];
+	int lines = 0;
+
+	report->ready = 0;
+	circuit_force(r, at, BREAKER_FORCED_OPEN, 0, clock_now_ns());
+	pid_t pid = getpid();
+	circuit_forked();
+	for (int i = 1; i < REGION_SHARDS; i++) {
+		worker[i] = fork();
+		if (worker[i] == 0) {
+			circuit_forked();
+			member_join(r, pid + i, 1, "worker", clock_now_ns());
+			call(r, at, &plain, BREAKER_SUCCESS, clock_now_ns());
+			report->ready = i;
+			pause(); /* a record of the dead is given to the next one */
+		}
+		while (report->ready != i)
+			sched_yield();
+	}
+	call(r, at, &plain, BREAKER_SUCCESS, clock_now_ns());
+	for (int i = 1; i < REGION_SHARDS; i++) {
+		kill(worker[i], SIGKILL);
+		waitpid(worker[i], NULL, 0);
+	}
+	for (int i = 0; i < REGION_SHARDS; i++)
+		lines += r->destinations[at].shard[i].rejected == 1;
+	tap_ok(lines == REGION_SHARDS, "a program and its %d workers count their rejections in %d lines",
+		REGION_SHARDS - 1, lines);
+}
+
 static void without_record(struct region *r)
 {
 	uint32_t at = fresh(r, "nobody:1");
@@ -664,7 +698,8 @@ int main(void)
 {
 	struct region r;
 	void (*const stories[])(struct region *) = {opening, stale, expiry, modes, others, seeds, without_record,
-		between_processes, hammer_by_processes, hammer_by_threads, race_at_probe_timeout, kill_holders};
+		lines_of_workers, between_processes, hammer_by_processes, hammer_by_threads, race_at_probe_timeout,
+		kill_holders};
 
 	report = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	snprintf(dir, sizeof dir, "%s/resil-circuit-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
