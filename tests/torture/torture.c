@@ -37,6 +37,8 @@
 #define SETTLED_MS 2500 /* of hanging: by then all calls that began while it was closed have ended */
 #define OVERLAP_MS 800	/* more connections than probes for so long are no handing over */
 #define CONNECTIONS 1024
+#define ENOUGH 20	  /* transitions to judge */
+#define PATIENCE_MS 40000 /* beyond the seconds asked for, where a crowded machine made fewer */
 
 static uint64_t seed = 1;
 
@@ -380,7 +382,7 @@ static void judge_events(void)
 			"event %llu: generation %u after %u, %u to %u after %u to %u", (unsigned long long)b->seq,
 			b->generation, a->generation, b->from, b->to, a->from, a->to);
 	}
-	tap_expect(seen_count > 20, "only %u transitions", seen_count);
+	tap_expect(seen_count > ENOUGH, "only %u transitions", seen_count);
 	tap_all("one event a transition, in their order, whoever was killed where (B4)");
 }
 
@@ -467,10 +469,12 @@ static void write_conf(void)
 static void torture(int seconds)
 {
 	int64_t begin = now_ms(), until = begin + seconds * 1000ll, turn_at = begin, slow_at = begin;
+	int64_t patience = until + PATIENCE_MS;
 	unsigned long turns[WAYS] = {0};
 	int64_t late = 0, last = begin;
 
-	while (now_ms() < until) {
+	/* On a crowded machine on, until enough has happened to be judged. */
+	while (now_ms() < until || (seen_count <= ENOUGH && now_ms() < patience)) {
 		int64_t now = now_ms();
 		if (now - last > late)
 			late = now - last;
@@ -500,11 +504,12 @@ static void torture(int seconds)
 			tap_expect(region_valid(&region, &t), "the region: %s", why);
 		}
 	}
-	printf("# %d s: good %lu, refusing %lu, hung %lu, resetting %lu times; %lu killed, %lu stopped; %lu accepted, "
+	printf("# %lld s: good %lu, refusing %lu, hung %lu, resetting %lu times; %lu killed, %lu stopped; %lu "
+	       "accepted, "
 	       "%lu answered, "
 	       "%u transitions, %lu looks at probes; the observer was at most %lld ms late\n",
-		seconds, turns[0], turns[1], turns[2], turns[3], killed, stopped, accepted, answered, seen_count,
-		probes_seen, (long long)late);
+		(long long)(now_ms() - begin) / 1000, turns[0], turns[1], turns[2], turns[3], killed, stopped, accepted,
+		answered, seen_count, probes_seen, (long long)late);
 	tap_all("no counter goes back, the region is valid, no slot beyond the allowed ones, nobody died of himself");
 	int64_t allowance = late + (getenv("TEST_ALLOWANCE_MS") ? atoll(getenv("TEST_ALLOWANCE_MS")) : 0);
 	tap_ok(overlap_ms_most <= OVERLAP_MS + allowance,
