@@ -173,6 +173,14 @@ long:
 	@$(MAKE) --no-print-directory all unit
 	@BUILD=$(BUILD) FILE_TIMEOUT=900 scripts/check $(LONG)
 
+# Longer: programs at full load against servers that fail at random; a short form is part of long.
+SOAK_SECONDS ?= 1200
+.PHONY: soak
+soak:
+	@scripts/deps check
+	@$(MAKE) --no-print-directory all unit
+	@BUILD=$(BUILD) SOAK_SECONDS=$(SOAK_SECONDS) FILE_TIMEOUT=$$(($(SOAK_SECONDS) + 300)) scripts/check tests/long/soak.bats
+
 # Long: other people's suites under the shim and without.
 .PHONY: conformance
 conformance:
