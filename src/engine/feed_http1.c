@@ -1,0 +1,132 @@
+/* HTTP/1 (feed.h). */
+#include <errno.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "base/real.h"
+#include "engine/feed.h"
+#include "engine/wheel.h"
+#include "wire/http1_skim.h"
+
+static void answer_ends(struct feed *x, const struct http1_event *e)
+{
+	struct flow *f = x->f;
+	if (e->closes && !e->until_close) {
+		flow_mark(f, FLOW_IS_WHOLE); /* the client may wait for the end of the stream (A2) */
+		return;
+	}
+	flow_mark(f, FLOW_IS_KEPT);
+	feed_end_by_status(x, FLOW_IDLE);
+	if (http1_pending(&f->http) > 0) {
+		/* The next of those that were sent together: its turn begins. */
+		uint64_t word = flow_word(f);
+		if (flow_phase_of(word) == FLOW_IDLE)
+			flow_begin_call(f, word, false, x->fd, feed_now(x));
+		x->must_arm = true;
+	}
+}
+
+void feed_http1_asked(struct feed *x)
+{
+	struct flow *f = x->f;
+	if (!flow_has(f, FLOW_IS_ASKING))
+		return;
+	flow_unmark(f, FLOW_IS_ASKING);
+	atomic_store_explicit(&f->asked_ns, feed_now(x), memory_order_relaxed);
+	x->must_arm = true;
+}
+
+/* A head of 101: to what? */
+static bool is_granted_h2c(const struct http1_event *e)
+{
+	size_t n = 0;
+	const char *to = e->head ? http1_field(e->head, e->head_length, "Upgrade", &n) : NULL;
+	return to && n == 3 && strncasecmp(to, "h2c", 3) == 0;
+}
+
+void feed_http1_event(void *context, const struct http1_event *e)
+{
+	struct feed *x = context;
+	struct flow *f = x->f;
+	uint64_t word;
+	switch (e->what) {
+	case HTTP1_REQUEST_BEGINS:
+		flow_mark(f, FLOW_IS_ASKING);
+		feed_begins(x, true);
+		x->has_begun = true;
+		x->has_ended = false;
+		break;
+	case HTTP1_REQUEST_HEAD: break;
+	case HTTP1_REQUEST_ENDS:
+		x->has_ended = true;
+		if (!x->is_announcing)
+			feed_http1_asked(x);
+		break;
+	case HTTP1_ANSWER_BEGINS: feed_answer_begins(x); break;
+	case HTTP1_INTERIM:
+		word = flow_word(f);
+		if (flow_phase_of(word) == FLOW_ANSWERING)
+			flow_step(f, word, FLOW_WAITING);
+		break;
+	case HTTP1_ANSWER_HEAD:
+		feed_answer_begins(x);
+		atomic_store_explicit(&f->status, e->status, memory_order_relaxed);
+		if (__builtin_expect(e->status == 101, 0))
+			x->http2_at = is_granted_h2c(e) ? e->at : 0;
+		break;
+	case HTTP1_ANSWER_ENDS: answer_ends(x, e); break;
+	case HTTP1_UNSOLICITED: break;
+	case HTTP1_CUT: feed_broke_off(x, FAILURE_EOF); break;
+	case HTTP1_OPAQUE:
+		if (e->why == HTTP1_WHY_UPGRADE && x->http2_at)
+			feed_http2_upgrades(x);
+		else if (e->why == HTTP1_WHY_UPGRADE || e->why == HTTP1_WHY_TUNNEL)
+			feed_turn_opaque(x, BREAKER_SUCCESS);
+		else
+			feed_lose_track(x);
+		break;
+	}
+}
+
+void feed_http1_edits(struct feed *x, const struct octets *o, struct sending *sending)
+{
+	struct flow *f = x->f;
+	bool is_new = flow_phase_of(flow_word(f)) == FLOW_IDLE;
+	int64_t at = flow_deadline_at(f, is_new, feed_now(x)), left = at - feed_now(x);
+	for (int i = 0; i < f->carried_count; i++)
+		sending->edits[i] = f->carried[i];
+	if (at == WHEEL_NEVER && !f->carried_count)
+		return;
+	sending->edit_count =
+		deadline_header_find(&f->http, o->iov, o->count, o->limit, guard_header_name(f->guard.limits.header),
+			left > 0 ? (uint64_t)(left / NS_PER_MS) : 0, sending->edits, f->carried_count);
+}
+
+#define PIECES 128
+
+ssize_t exchange_send_edited(int fd, const struct octets *o, struct sending *sending, int flags, bool is_blocking)
+{
+	struct flow *f = sending->flow;
+	const char *name = guard_header_name(f->guard.limits.header);
+	char text[DEADLINE_HEADER_MAX][DEADLINE_HEADER_TEXT_MAX];
+	struct iovec pieces[PIECES];
+	for (;;) {
+		int n = deadline_header_vector(
+			sending->edits, sending->edit_count, name, o->iov, o->count, o->limit, pieces, PIECES, text);
+		struct msghdr msg = {.msg_iov = pieces, .msg_iovlen = (size_t)n};
+		ssize_t gone = real.sendmsg(fd, &msg, flags);
+		if (gone < 0)
+			return gone;
+		size_t own = deadline_header_sent(sending->edits, &sending->edit_count, name, o->limit, (size_t)gone);
+		f->carried_count = (uint8_t)sending->edit_count;
+		for (int i = 0; i < sending->edit_count && i < DEADLINE_HEADER_CARRY; i++)
+			f->carried[i] = sending->edits[i];
+		if (own > 0)
+			return (ssize_t)own;
+		/* Only octets of ours went: of the app's none could, so far. */
+		if (!is_blocking) {
+			errno = EAGAIN;
+			return -1;
+		}
+	}
+}
