@@ -169,7 +169,7 @@ check:
 LONG ?= tests/long/*.bats
 .PHONY: long
 long:
-	@scripts/deps check
+	@scripts/deps $(if $(findstring databases,$(wildcard $(LONG))),long,check)
 	@$(MAKE) --no-print-directory all unit
 	@BUILD=$(BUILD) FILE_TIMEOUT=900 scripts/check $(LONG)
 

@@ -153,7 +153,8 @@ void exchange_turns_inside(struct flow *f)
 		atomic_store_explicit(&f->asked_ns, clock_now_ns(), memory_order_relaxed);
 		flow_step(f, word, FLOW_FRESH);
 	}
-	atomic_store_explicit(&f->kind, FLOW_UNKNOWN, memory_order_release);
+	atomic_store_explicit(
+		&f->kind, records_go_inside(&f->records) ? FLOW_RECORDS : FLOW_UNKNOWN, memory_order_release);
 }
 
 void exchange_refused(struct slot *s, uint64_t word, int fd)

@@ -63,6 +63,7 @@ static void fill(struct flow *f, uint32_t call, int64_t connected_ns, uint32_t g
 	f->first_count = 0;
 	f->carried_count = 0;
 	enum flow_kind kind = kind_of((enum policy_protocol)f->guard.limits.protocol);
+	records_init(&f->records, RECORDS_NONE);
 	tls_records_init(&f->tls);
 	atomic_store_explicit(&f->tls_object, NULL, memory_order_relaxed);
 	uint32_t marks = (f->guard.limits.protocol == POLICY_PROTOCOL_REQUEST ? FLOW_OWES : 0u) |

@@ -216,7 +216,8 @@ static bool postgres_feed(struct records *r, bool is_client, const unsigned char
 /* ── MySQL ── */
 
 /* Capabilities in the client's first packet: TLS, compression by zlib and by zstd. */
-#define MYSQL_ENDS_RECORDS (0x800u | 0x20u | 1u << 26)
+#define MYSQL_TLS 0x800u
+#define MYSQL_COMPRESSES (0x20u | 1u << 26)
 
 static bool mysql_sent(struct records *r, const unsigned char *p, const unsigned char *end)
 {
@@ -226,7 +227,7 @@ static bool mysql_sent(struct records *r, const unsigned char *p, const unsigned
 	for (; p < end && side->have < 8; side->have++, p++)
 		if (side->have >= 4)
 			side->items |= (uint32_t)*p << 8 * (side->have - 4);
-	return side->have < 8 || !(side->items & MYSQL_ENDS_RECORDS);
+	return side->have < 8 || !(side->items & (MYSQL_TLS | MYSQL_COMPRESSES));
 }
 
 static bool mysql_received(struct records *r, const unsigned char *p, const unsigned char *end)
@@ -292,6 +293,18 @@ enum records_at records_received(struct records *r, const void *bytes, size_t n)
 {
 	feed_side(r, false, &r->is_receiving, bytes, n);
 	return records_now(r);
+}
+
+bool records_go_inside(struct records *r)
+{
+	uint32_t capabilities = r->sent.items;
+
+	if (r->kind != RECORDS_MYSQL || r->sent.have < 8 || !(capabilities & MYSQL_TLS) ||
+		capabilities & MYSQL_COMPRESSES)
+		return false;
+	records_init(r, RECORDS_MYSQL);
+	r->sent.have = 8; /* its capabilities come again, and are known */
+	return true;
 }
 
 enum records_at records_now(const struct records *r)

@@ -11,7 +11,7 @@
  *               for a Flush alone is whole at the end of each message. Notices, parameters and notifications begin
  *               no answer.
  *   MySQL       commands are not read: whole means at the end of a packet, and nothing is ever awaited. Lost when the
- *               client asks for TLS or compression.
+ *               client asks for compression; when it asks for TLS, until that is seen from inside.
  *
  * Threads: one may send while another receives. A side that is fed by two at once, or by a signal handler in the midst
  * of a feed, is lost; a longjmp out of a feed, or a fork in its midst, leaves it so at the next. */
@@ -19,6 +19,7 @@
 #define RESIL_WIRE_RECORDS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -66,6 +67,9 @@ void records_init(struct records *r, enum records_kind kind);
 /* Octets that went, from the first of the connection on (those that told the kind too). */
 void records_sent(struct records *r, const void *bytes, size_t n);
 enum records_at records_received(struct records *r, const void *bytes, size_t n);
+/* The octets from here on are those inside of TLS: does the protocol that spoke in clear before go on there? True:
+ * MySQL, whose client has asked for TLS; feed it on. */
+bool records_go_inside(struct records *r);
 /* Without new octets: after a request it is what records_received last said, or AWAITED. By the receiver. */
 enum records_at records_now(const struct records *r);
 

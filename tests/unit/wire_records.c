@@ -200,6 +200,30 @@ static void run_cases(void)
 	}
 }
 
+/* What is inside of TLS is read on where MySQL's client has asked for TLS, and for nothing else. */
+static void inside_tls(void)
+{
+	struct records r;
+
+	records_init(&r, RECORDS_MYSQL);
+	records_received(&r, GREETING, sizeof GREETING - 1);
+	records_sent(&r, "\x20\0\0\1\x85\xaa\0\0", 8);
+	bool goes_on = records_go_inside(&r);
+	records_sent(&r, "\x20\0\0\2\x85\xaa\0\0", 8);
+	tap_ok(goes_on && records_received(&r, "\7\0\0\3\0\0\0", 7) == RECORDS_MIDST &&
+			records_received(&r, "\2\0\0\0", 4) == RECORDS_WHOLE,
+		"MySQL: inside of TLS it goes on (A9)");
+	records_init(&r, RECORDS_MYSQL);
+	records_sent(&r, "\x20\0\0\1\xa5\xaa\0\0", 8);
+	bool is_compressed = records_go_inside(&r);
+	records_init(&r, RECORDS_MYSQL);
+	records_sent(&r, "\x20\0\0\1\x85\xa2\0\0", 8);
+	bool was_not_asked = records_go_inside(&r);
+	records_init(&r, RECORDS_POSTGRES);
+	tap_ok(!is_compressed && !was_not_asked && !records_go_inside(&r),
+		"compressed, not asked for, another protocol: it does not");
+}
+
 /* A packet of 16 MB less one goes on in the next, be that empty. */
 static void large_packet(void)
 {
@@ -277,6 +301,7 @@ int main(void)
 	CONVERSE(RECORDS_POSTGRES, pgbench_extended);
 	CONVERSE(RECORDS_POSTGRES, pgbench_prepared);
 	run_cases();
+	inside_tls();
 	large_packet();
 	kinds();
 	garbage();
