@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -200,6 +201,34 @@ static inline ssize_t sys_send(int fd, const void *buf, size_t n, int flags)
 static inline ssize_t sys_recv(int fd, void *buf, size_t n, int flags)
 {
 	return SYS6(SYS_recvfrom, fd, buf, n, flags, 0, 0);
+}
+static inline ssize_t sys_sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	return SYS3(SYS_sendmsg, fd, m, flags);
+}
+static inline ssize_t sys_recvmsg(int fd, struct msghdr *m, int flags)
+{
+	return SYS3(SYS_recvmsg, fd, m, flags);
+}
+static inline int sys_socketpair(int domain, int type, int protocol, int fds[2])
+{
+	return (int)SYS4(SYS_socketpair, domain, type, protocol, fds);
+}
+static inline int sys_getsockname(int fd, struct sockaddr *a, socklen_t *n)
+{
+	return (int)SYS3(SYS_getsockname, fd, a, n);
+}
+static inline int sys_epoll_create(void)
+{
+	return (int)SYS1(SYS_epoll_create1, EPOLL_CLOEXEC);
+}
+static inline int sys_epoll_ctl(int ep, int op, int fd, struct epoll_event *e)
+{
+	return (int)SYS4(SYS_epoll_ctl, ep, op, fd, e);
+}
+static inline int sys_epoll_wait(int ep, struct epoll_event *e, int n, int timeout_ms)
+{
+	return (int)SYS6(SYS_epoll_pwait, ep, e, n, timeout_ms, 0, 8);
 }
 
 /* processes, waiting */

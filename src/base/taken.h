@@ -22,6 +22,8 @@ TAKEN_SYS(int, getsockopt, (int fd, int level, int name, void *value, socklen_t 
 	SYS_getsockopt)
 TAKEN_SYS(int, setsockopt, (int fd, int level, int name, const void *value, socklen_t len),
 	(fd, level, name, value, len), SYS_setsockopt)
+TAKEN_SYS(int, getpeername, (int fd, struct sockaddr *addr, socklen_t *len), (fd, addr, len), SYS_getpeername)
+TAKEN_SYS(int, getsockname, (int fd, struct sockaddr *addr, socklen_t *len), (fd, addr, len), SYS_getsockname)
 TAKEN_SYS(int, shutdown, (int fd, int how), (fd, how), SYS_shutdown)
 
 /* input and output: the first one after a connect tells its outcome; a socket that we ended answers ETIMEDOUT */

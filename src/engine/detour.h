@@ -37,6 +37,8 @@ struct detour_ask {
 				bounded by the timer, as ever */
 	const struct shape_rules *up; /* RELAY: app to destination; null: unshaped. Copied */
 	const struct shape_rules *down;
+	int64_t hold_ns;    /* it is not completed before; SHAPE_NEVER: never, and nothing is sent to the destination */
+	uint32_t mark;	    /* the caller's own, for detour_lift */
 	const char *path;   /* REPLY: the file. SPOOL: the directory. Copied */
 	const char *host;   /* CACHE: name of the destination as the policy has it, "name:port". Copied */
 	int64_t max_age_ns; /* CACHE: nothing older is served */
@@ -47,6 +49,11 @@ struct detour_ask {
  * been done, errno is as it was, and the caller goes on without. For the connect hook, on the app's thread. */
 #define DETOUR_CANNOT (-2)
 int detour_connect(int fd, const struct detour_ask *ask);
+
+#ifdef RESIL_TEST_DETOUR
+/* Test build: RESIL_TEST_DETOUR says which detour every guarded connect takes (detour_test.c). */
+bool detour_test(struct detour_ask *ask);
+#endif
 
 /* Has any socket of this process ever been detoured? All below return at once where none has. */
 extern __attribute__((visibility("hidden"))) _Atomic bool detour_any;

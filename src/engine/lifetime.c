@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "engine/call.h"
 #include "engine/deadline.h"
+#include "engine/detour.h"
 #include "engine/flow.h"
 #include "engine/guest.h"
 #include "engine/outcome.h"
@@ -54,6 +55,8 @@ void lifetime_closing(int fd)
 		return;
 	int saved = errno;
 	process_check();
+	if (__builtin_expect(atomic_load_explicit(&detour_any, memory_order_relaxed), 0))
+		detour_closing(fd);
 	word = slot_word(s);
 	if (slot_state_of(word) == SLOT_CONNECTING) {
 		bool has_twin = atomic_load(&s->traits) & TRAIT_TWIN;
@@ -101,6 +104,7 @@ void lifetime_dupped(int from, int to)
 	if (slot_state_of(word) == SLOT_OPEN)
 		word = flow_start(a, word);
 	slot_begin(to, true, atomic_load(&a->traits) & ~(uint32_t)TRAIT_COUNTED);
+	detour_dupped(from, to);
 	atomic_store(&b->send_timeout_us, atomic_load(&a->send_timeout_us));
 	atomic_store(&b->begun_ns, atomic_load(&a->begun_ns));
 	atomic_store(&b->deadline_ns, atomic_load(&a->deadline_ns));

@@ -10,6 +10,7 @@
 #include "engine/ambient.h"
 #include "engine/blocking.h"
 #include "engine/call.h"
+#include "engine/detour.h"
 #include "engine/flow.h"
 #include "engine/guest.h"
 #include "engine/process.h"
@@ -191,6 +192,7 @@ void outcome_hung_up(struct slot *s, uint64_t word, int fd, enum slot_state to, 
 	socklen_t len = sizeof err;
 	if (state == TCP_CLOSE && !guest_is_restricted() && sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0 &&
 		err) {
+		err = detour_error(fd, err);
 		outcome_failed(s, word, outcome_was_ended_elsewhere(s, err, now_ns) ? ETIMEDOUT : err, NULL, 0, now_ns);
 		return;
 	}
@@ -293,7 +295,7 @@ static void learn_from_io(struct slot *s, uint64_t word, int fd, ssize_t result,
 
 ssize_t outcome_io_end(struct slot *s, int fd, ssize_t result, enum io_direction direction)
 {
-	int err = errno;
+	int err = result < 0 ? detour_error(fd, errno) : errno;
 	uint64_t word = slot_word(s);
 	if (result < 0 && slot_state_of(word) == SLOT_CONNECTING && outcome_was_ended_elsewhere(s, err, clock_now_ns()))
 		outcome_expired_elsewhere(s, word, clock_now_ns());
@@ -307,6 +309,8 @@ ssize_t outcome_io_end(struct slot *s, int fd, ssize_t result, enum io_direction
 int outcome_so_error(struct slot *s, int fd, int err)
 {
 	outcome_keep(s, fd);
+	if (err)
+		err = detour_error(fd, err);
 	uint64_t word = slot_word(s);
 	int64_t now = clock_now_ns();
 	if (slot_state_of(word) == SLOT_CONNECTING && has_passed(s, now)) {

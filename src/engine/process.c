@@ -14,6 +14,7 @@
 #include "core/member.h"
 #include "engine/call.h"
 #include "engine/deadline.h"
+#include "engine/detour.h"
 #include "engine/guard.h"
 #include "engine/guest.h"
 #include "engine/lifetime.h"
@@ -45,6 +46,7 @@ static void reset_in_child(void)
 	names_forked();
 	deadline_forked();
 	lifetime_forked();
+	detour_forked(false);
 	service_forked();
 }
 
@@ -120,6 +122,7 @@ void process_exits(void)
 	process_check();
 	if (atomic_exchange(&has_left, true))
 		return;
+	detour_flush();
 	guest_leave();
 	give_back();
 }

@@ -15,6 +15,7 @@
 #include "core/identity.h"
 #include "engine/ambient.h"
 #include "engine/deadline.h"
+#include "engine/detour.h"
 #include "engine/guest.h"
 #include "engine/resolver.h"
 #include "engine/thread.h"
@@ -26,6 +27,8 @@ struct worker {
 	const char *name;
 	void (*run)(const _Atomic uint32_t *stop);
 	void (*wake)(void);
+	bool (*prepare)(void);	 /* on its starter, before it is; false: it is not to be */
+	bool (*is_needed)(void); /* once it has returned: it goes on where it is after all */
 	_Atomic uint32_t state;
 	_Atomic uint32_t stop;
 	_Atomic int64_t not_before_ns; /* after a failed start, or when it found nothing to do */
@@ -41,7 +44,22 @@ _Atomic int64_t service_look_at_ns;
 static void run_control(const _Atomic uint32_t *stop);
 static void wake_control(void);
 
-static struct worker timer = {.name = "resil-timer", .run = deadline_run, .wake = deadline_wake};
+static bool prepare_timer(void)
+{
+	deadline_reserve();
+	return true;
+}
+
+static struct worker timer = {.name = "resil-timer",
+	.run = deadline_run,
+	.wake = deadline_wake,
+	.prepare = prepare_timer,
+	.is_needed = deadline_is_any};
+static struct worker detours = {.name = "resil-detour",
+	.run = detour_run,
+	.wake = detour_wake,
+	.prepare = detour_prepare,
+	.is_needed = detour_is_any};
 static struct worker socket_server = {.name = "resil-control", .run = run_control, .wake = wake_control};
 
 void service_set_control(const struct service_control *c)
@@ -78,7 +96,7 @@ static void *body(void *arg)
 			return NULL;
 		/* Armed between its last look and DONE, by someone who saw it running: go on. */
 		seen = DONE;
-		if (w != &timer || !deadline_is_any() || !atomic_compare_exchange_strong(&w->state, &seen, RUNS))
+		if (!w->is_needed || !w->is_needed() || !atomic_compare_exchange_strong(&w->state, &seen, RUNS))
 			return NULL;
 	}
 }
@@ -102,12 +120,11 @@ static bool try_start(struct worker *w, bool *again)
 	}
 	if (seen == DONE)
 		thread_join(w->thread);
-	if (w == &timer)
-		deadline_reserve();
 	atomic_store(&w->stop, 0);
-	if (!thread_start(&w->thread, body, w)) {
+	if ((w->prepare && !w->prepare()) || !thread_start(&w->thread, body, w)) {
 		static bool said;
-		log_once(&said, "no thread is to be had: limits of pending connects and the socket are not in force");
+		log_once(&said,
+			"no thread is to be had: limits of pending connects, detours and the socket are not in force");
 		atomic_store(&w->not_before_ns, clock_now_ns() + NS_PER_S);
 		atomic_store(&w->state, NONE);
 		return false;
@@ -145,7 +162,7 @@ bool service_is_alone(void)
 	struct stat st;
 	/* One link each for . and .., the leader's remains, and our own threads. */
 	nlink_t ours = 3u + (atomic_load(&timer.state) == RUNS) + (atomic_load(&socket_server.state) == RUNS) +
-		       resolver_threads();
+		       (atomic_load(&detours.state) == RUNS) + resolver_threads();
 	if (sys_stat("/proc/self/task", &st) != 0 || st.st_nlink > ours)
 		return false;
 	return identity_main_has_ended();
@@ -172,6 +189,19 @@ void service_bound(int fd, int64_t at_ns)
 		wake_timer();
 	else
 		service_keep_timer();
+}
+
+bool service_detours(void)
+{
+	for (int i = 0; i < 10000; i++) {
+		if (start(&detours))
+			return true;
+		/* A fork of another thread's, or its start: a moment. */
+		if (!atomic_load(&pauses) && atomic_load(&detours.state) != CLAIMED)
+			return false;
+		sched_yield();
+	}
+	return false;
 }
 
 /* When to look again. */
@@ -235,6 +265,7 @@ void service_pause(bool is_patient)
 	atomic_fetch_add(&pauses, 1);
 	resolver_pause(is_patient);
 	stop(&timer);
+	stop(&detours);
 	if (stop(&socket_server))
 		atomic_store(&service_is_due, true);
 }
@@ -247,8 +278,12 @@ void service_revive(void)
 
 void service_resume(void)
 {
-	if (atomic_fetch_sub(&pauses, 1) == 1 && deadline_is_any())
-		start(&timer);
+	if (atomic_fetch_sub(&pauses, 1) == 1) {
+		if (deadline_is_any())
+			start(&timer);
+		if (detour_is_any())
+			start(&detours);
+	}
 	resolver_resume();
 }
 
@@ -272,6 +307,8 @@ void service_forked(void)
 	atomic_store(&pauses, 0);
 	resolver_forked();
 	atomic_store(&timer.state, NONE);
+	atomic_store(&detours.state, NONE);
+	atomic_store(&detours.not_before_ns, 0);
 	atomic_store(&socket_server.state, NONE);
 	atomic_store(&service_is_due, false);
 	atomic_store(&timer.not_before_ns, 0);

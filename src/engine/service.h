@@ -1,5 +1,5 @@
-/* The threads of the guest: the timer, and the one that serves the unix socket. Only where they are needed, never from
- * a constructor, every signal blocked, joined before fork, unshare and setns (E5). */
+/* The threads of the guest: the timer, the one that serves detours, and the one that serves the unix socket. Only where
+ * they are needed, never from a constructor, every signal blocked, joined before fork, unshare and setns (E5). */
 #ifndef RESIL_ENGINE_SERVICE_H
 #define RESIL_ENGINE_SERVICE_H
 
@@ -26,6 +26,8 @@ void service_keep_timer(void);
 /* daemon() or setsid(): from here on this process and its children keep the timer of inherited connects themselves
  * (E4). */
 void service_becomes_daemon(void);
+/* The thread of detours is there, or is started. False: none is to be had. */
+bool service_detours(void);
 /* On a guarded connect: starts the control thread when it is due (CONTRACT, `control`). What stands against it is asked
  * once a second. */
 void service_look(struct region *r, int64_t now_ns);

@@ -5,8 +5,10 @@
 #include <string.h>
 #include <sys/time.h>
 
+#include "base/addr.h"
 #include "base/real.h"
 #include "engine/connect.h"
+#include "engine/detour.h"
 #include "engine/guest.h"
 #include "engine/io.h"
 #include "engine/lifetime.h"
@@ -75,6 +77,32 @@ EXPORT int shutdown(int fd, int how)
 	int r = real.shutdown(fd, how);
 	if (is_pending && r == 0)
 		lifetime_cancelled(fd);
+	return r;
+}
+
+static void name(int fd, bool is_peer, struct sockaddr *addr, socklen_t cap, socklen_t *len)
+{
+	int saved = errno;
+	if (guest_is_on())
+		detour_name(fd, is_peer, addr, cap, len);
+	errno = saved;
+}
+
+EXPORT int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	socklen_t cap = atomic_load_explicit(&detour_any, memory_order_relaxed) && addr_may_be_mapped(len) ? *len : 0;
+	int r = real.getpeername(fd, addr, len);
+	if (r == 0 && cap)
+		name(fd, true, addr, cap, len);
+	return r;
+}
+
+EXPORT int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	socklen_t cap = atomic_load_explicit(&detour_any, memory_order_relaxed) && addr_may_be_mapped(len) ? *len : 0;
+	int r = real.getsockname(fd, addr, len);
+	if (r == 0 && cap)
+		name(fd, false, addr, cap, len);
 	return r;
 }
 
