@@ -37,7 +37,7 @@ bool detour_test(struct detour_ask *ask)
 	static __thread struct sockaddr_in via;
 	static __thread char path[512];
 	const char *s = getenv("RESIL_TEST_DETOUR");
-	if (!s || (ask->to->sa_family != AF_INET && ask->to->sa_family != AF_INET6))
+	if (!s || !*s || (ask->to->sa_family != AF_INET && ask->to->sa_family != AF_INET6))
 		return false;
 	const struct sockaddr_in *in = (const void *)ask->to; /* the port stands where IPv6 has it */
 	if (number(s, "not") == ntohs(in->sin_port))
