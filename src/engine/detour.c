@@ -39,6 +39,8 @@ struct place {
 	uint32_t index, life;	 /* of the record, while it is pending */
 	_Atomic int error;
 	union name peer, local; /* sa_family 0: what the kernel says */
+	union name door;	/* where its connect goes */
+	socklen_t door_len;
 };
 
 struct pool detour_pool = {
@@ -170,6 +172,7 @@ struct way_in {
 	socklen_t door_len;
 	struct detour *d;
 	uint32_t life; /* of the record: it may be another's by the time that connect returns */
+	int (*connect)(int fd, const struct sockaddr *to, socklen_t len);
 };
 
 static int option(int fd, int level, int name, int missing)
@@ -380,6 +383,7 @@ static void fill_record(struct detour *d, const struct way_in *in, const struct 
 	d->cookie = slot_read_cookie(in->fd);
 	d->mark = ask->mark;
 	d->limit_at_ns = ask->limit_at_ns;
+	d->is_blocking = !(sys_fcntl(in->fd, F_GETFL, 0) & O_NONBLOCK);
 	d->held_until_ns = ask->hold_ns == SHAPE_NEVER ? SHAPE_NEVER : now_ns + ask->hold_ns;
 	d->has_upstream = in->upstream >= 0;
 	static const struct detour_end *const ends[] = {[DETOUR_SPOOL] = NULL};
@@ -416,6 +420,8 @@ static void fill_place(struct place *p, const struct way_in *in, const struct de
 	p->life = in->d->life;
 	atomic_store(&p->error, 0);
 	name_peer(&p->peer, ask);
+	p->door = in->door;
+	p->door_len = in->door_len;
 	memset(&p->local, 0, sizeof p->local);
 	socklen_t len = sizeof p->local;
 	if (in->upstream >= 0 && sys_getsockname(in->upstream, &p->local.sa, &len) != 0)
@@ -467,6 +473,8 @@ static int hand_over(struct way_in *in, const struct detour_ask *ask, bool *is_s
 /* The thread lets go of what it has of the app's socket. */
 static void drop(struct detour *d, uint32_t life)
 {
+	if (atomic_load(&d->holds_app) != life)
+		return;
 	atomic_store(&d->is_dropped, life);
 	detour_wake();
 	for (int i = 0; i < 10000 && atomic_load(&d->holds_app) == life; i++)
@@ -485,19 +493,20 @@ static void clear_error(int fd)
 static int connect_there(struct way_in *in)
 {
 	int saved = errno;
-	int r = real.connect(in->fd, &in->door.sa, in->door_len);
+	int r = in->connect(in->fd, &in->door.sa, in->door_len);
 	int err = r < 0 ? errno : 0;
 	if (r == 0 || err == EINPROGRESS || err == EINTR || err == EALREADY || err == EISCONN) {
 		errno = r < 0 ? err : saved;
 		return r;
 	}
 	int said = detour_error_slow(in->fd, err);
+	struct place *p = place_of(in->fd);
 	if (said != err) {
 		clear_error(in->fd);
+		drop(in->d, in->life);
 		errno = said;
 		return -1;
 	}
-	struct place *p = place_of(in->fd);
 	drop(in->d, in->life);
 	if (err == ETIMEDOUT) {
 		errno = err; /* the kernel has sent all the SYNs that it sends */
@@ -514,10 +523,11 @@ int detour_connect(int fd, const struct detour_ask *ask)
 {
 	int saved = errno;
 	struct slot *s = slot_at(fd);
-	struct way_in in = {.fd = fd, .inner = -1, .upstream = -1};
+	struct way_in in = {
+		.fd = fd, .inner = -1, .upstream = -1, .connect = ask->connect ? ask->connect : real.connect};
 	bool is_early = s && atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_EARLY;
-	if (ask->kind != DETOUR_RELAY || !s || is_early || guest_is_restricted() || guest_is_leaving() ||
-		!map_places() || !find_door(&in, ask))
+	if (ask->kind != DETOUR_RELAY || !s || slot_state_of(slot_word(s)) == SLOT_FREE || is_early ||
+		guest_is_restricted() || guest_is_leaving() || !map_places() || !find_door(&in, ask))
 		return DETOUR_CANNOT;
 	in.d = take_record();
 	if (!in.d)
@@ -531,6 +541,29 @@ int detour_connect(int fd, const struct detour_ask *ask)
 	give_record(in.d);
 	errno = is_said ? -r : saved;
 	return is_said ? -1 : DETOUR_CANNOT;
+}
+
+int detour_connect_again(int fd, int (*connect)(int fd, const struct sockaddr *to, socklen_t len))
+{
+	struct place *p = atomic_load_explicit(&detour_any, memory_order_relaxed) ? known(fd) : NULL;
+	struct way_in in = {.fd = fd, .inner = -1, .upstream = -1, .connect = connect};
+	if (!p)
+		return DETOUR_CANNOT;
+	in.d = detour_at(p->index);
+	in.life = p->life;
+	int said = atomic_load(&p->error);
+	if (said) {
+		clear_error(fd);
+		drop(in.d, in.life);
+		atomic_store(&p->cookie, 0);
+		errno = said;
+		return -1;
+	}
+	if (atomic_load(&in.d->holds_app) != in.life)
+		return DETOUR_CANNOT; /* it is connected: the kernel says so */
+	in.door = p->door;
+	in.door_len = p->door_len;
+	return connect_there(&in);
 }
 
 /* ---- what the other hooks ask ---- */
@@ -602,6 +635,8 @@ void detour_dupped(int from, int to)
 	b->life = cookie ? a->life : 0;
 	b->peer = a->peer;
 	b->local = a->local;
+	b->door = a->door;
+	b->door_len = a->door_len;
 	atomic_store(&b->error, atomic_load(&a->error));
 	atomic_store_explicit(&b->cookie, cookie, memory_order_release);
 }

@@ -37,7 +37,9 @@ struct detour_ask {
 				bounded by the timer, as ever */
 	const struct shape_rules *up; /* RELAY: app to destination; null: unshaped. Copied */
 	const struct shape_rules *down;
-	int64_t hold_ns;    /* it is not completed before; SHAPE_NEVER: never, and nothing is sent to the destination */
+	int64_t hold_ns; /* it is not completed before; SHAPE_NEVER: never, and nothing is sent to the destination */
+	/* Who stands below the hooks himself (a layer of faults): libc's own connect; null: real.connect. */
+	int (*connect)(int fd, const struct sockaddr *to, socklen_t len);
 	uint32_t mark;	    /* the caller's own, for detour_lift */
 	const char *path;   /* REPLY: the file. SPOOL: the directory. Copied */
 	const char *host;   /* CACHE: name of the destination as the policy has it, "name:port". Copied */
@@ -54,6 +56,11 @@ int detour_connect(int fd, const struct detour_ask *ask);
 /* Test build: RESIL_TEST_DETOUR says which detour every guarded connect takes (detour_test.c). */
 bool detour_test(struct detour_ask *ask);
 #endif
+
+/* connect(2) on a number whose detoured connect is under way, or has just failed: goes on with it. DETOUR_CANNOT: there
+ * is none. Who calls detour_connect below blocking.h has this to ask first, since that calls connect again and again.
+ */
+int detour_connect_again(int fd, int (*connect)(int fd, const struct sockaddr *to, socklen_t len));
 
 /* Has any socket of this process ever been detoured? All below return at once where none has. */
 extern __attribute__((visibility("hidden"))) _Atomic bool detour_any;

@@ -3,7 +3,7 @@
  * while the thread is joined for a fork.
  *
  *   ASKED --its app's connect hangs--> WAITS --upstream connected--> JOINS --inner connected--> FLOWS --> free
- *     |                                  | upstream failed: the app's socket is ended with its errno
+ *     |                                  +--upstream failed--> (FAILED, if it blocks) --> free
  *     +--- the app has let go of it -----+---> free
  */
 #ifndef RESIL_ENGINE_DETOUR_RECORD_H
@@ -18,7 +18,7 @@
 #define DETOUR_ROOM (64u * 1024u) /* of each direction; a power of two */
 #define DETOUR_PATH 512u
 
-enum detour_phase { DETOUR_FREE, DETOUR_ASKED, DETOUR_WAITS, DETOUR_JOINS, DETOUR_FLOWS };
+enum detour_phase { DETOUR_FREE, DETOUR_ASKED, DETOUR_WAITS, DETOUR_FAILED, DETOUR_JOINS, DETOUR_FLOWS };
 enum detour_socket { DETOUR_APP, DETOUR_INNER, DETOUR_UPSTREAM, DETOUR_SOCKETS };
 enum detour_way_name { DETOUR_UP, DETOUR_DOWN }; /* from the app, to the app */
 
@@ -49,7 +49,7 @@ struct detour {
 	uint64_t cookie;
 	int64_t limit_at_ns; /* 0: none */
 	int64_t held_until_ns;
-	bool has_upstream;
+	bool has_upstream, is_blocking;
 	bool has_failed[DETOUR_SOCKETS]; /* the kernel has said an error */
 	bool is_silent[DETOUR_SOCKETS];	 /* no events any more: it has told its end, and would tell it for ever */
 	bool is_up;			 /* the upstream is connected */

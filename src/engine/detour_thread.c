@@ -29,6 +29,8 @@
 #define EAGER_LOOKS 64
 #define LOOK_NS NS_PER_MS
 #define NEVER_CONNECTS_NS (10 * NS_PER_S)
+/* A blocking connect that has failed is watched for so long, until it has returned. */
+#define FAILED_NS (100 * NS_PER_MS)
 #define PAIR_TAG UINT64_MAX
 
 static struct {
@@ -189,9 +191,30 @@ static int so_error(int fd)
 static void fail(struct detour *d, int err)
 {
 	detour_tell_error(d->cookie, err); /* before it is woken */
+	silence(d, DETOUR_APP);
 	if (sys_disconnect(d->socket[DETOUR_APP]) < 0)
 		sys_shutdown(d->socket[DETOUR_APP], SHUT_RDWR);
-	finish(d, false);
+	if (!d->is_blocking) {
+		finish(d, false);
+		return;
+	}
+	/* A signal handler, or the end of a piece of its time (blocking.h), may have had it between two calls of
+	 * connect: the second one begins anew, and nobody would come. */
+	shut(d, DETOUR_INNER, false);
+	shut(d, DETOUR_UPSTREAM, false);
+	d->phase = DETOUR_FAILED;
+	d->asked_at_ns = d->look_at_ns = clock_now_ns();
+}
+
+static void fail_again(struct detour *d, int64_t now_ns)
+{
+	if (now_ns >= d->asked_at_ns + FAILED_NS) {
+		finish(d, false);
+		return;
+	}
+	if (tcp_state(d->socket[DETOUR_APP]) == TCP_SYN_SENT)
+		sys_disconnect(d->socket[DETOUR_APP]);
+	d->look_at_ns = now_ns + 2 * LOOK_NS;
 }
 
 static void flow(struct detour *d, int64_t now_ns);
@@ -305,7 +328,9 @@ static void visit(struct detour *d, int64_t now_ns)
 		d->phase = DETOUR_WAITS;
 		ask_events(d, DETOUR_APP, 0); /* errors and its end are told unasked */
 	}
-	if (d->phase == DETOUR_WAITS)
+	if (d->phase == DETOUR_FAILED)
+		fail_again(d, now_ns);
+	else if (d->phase == DETOUR_WAITS)
 		wait_more(d, now_ns);
 	else if (d->phase != DETOUR_FREE)
 		flow(d, now_ns);

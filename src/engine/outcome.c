@@ -309,8 +309,6 @@ ssize_t outcome_io_end(struct slot *s, int fd, ssize_t result, enum io_direction
 int outcome_so_error(struct slot *s, int fd, int err)
 {
 	outcome_keep(s, fd);
-	if (err)
-		err = detour_error(fd, err);
 	uint64_t word = slot_word(s);
 	int64_t now = clock_now_ns();
 	if (slot_state_of(word) == SLOT_CONNECTING && has_passed(s, now)) {

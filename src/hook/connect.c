@@ -109,12 +109,18 @@ EXPORT int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
 EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 {
 	int r = real.getsockopt(fd, level, name, value, len);
-	struct slot *s = level == SOL_SOCKET && name == SO_ERROR ? slot_watched(fd) : NULL;
-	if (!s || r != 0 || *len < sizeof(int) || !guest_is_on())
+	if (level != SOL_SOCKET || name != SO_ERROR)
+		return r;
+	struct slot *s = slot_watched(fd);
+	bool may_be_detoured = atomic_load_explicit(&detour_any, memory_order_relaxed);
+	if ((!s && !may_be_detoured) || r != 0 || *len < sizeof(int) || !guest_is_on())
 		return r;
 	int saved = errno, err;
 	memcpy(&err, value, sizeof err);
-	err = outcome_so_error(s, fd, err);
+	if (may_be_detoured && err)
+		err = detour_error(fd, err);
+	if (s)
+		err = outcome_so_error(s, fd, err);
 	memcpy(value, &err, sizeof err);
 	errno = saved;
 	return r;
