@@ -194,7 +194,7 @@ static void print_one(const struct seen *s)
 	if (!is_suggested)
 		return;
 	text_duration(&limit, (int64_t)ms * NS_PER_MS);
-	if (!is_own || s->key == POLICY_KEY_SECTION) {
+	if (!is_own || (s->key != POLICY_KEY_ORIGIN && s->key != POLICY_KEY_ADDRESS)) {
 		/* Another section before it would take its other keys away. */
 		printf("# into [destination %s], line %u:\n#   deadline = %s\n", s->policy, s->line, limit_at);
 		return;

@@ -11,21 +11,28 @@
 #include "control/nearby.h"
 #include "control/params.h"
 #include "policy/policy.h"
+#include "policy/route.h"
 
 struct place {
 	struct addr addr;
 	char name[256];	 /* lower case, no trailing dot; "" for a literal */
 	char shown[300]; /* the destination as the key `origin` has it */
 	bool is_unresolved;
+	const char *request; /* what stands behind a blank: a method or a path; "": nothing */
 };
 
-/* HOST:PORT, IP:PORT, [v6]:PORT, unix:/path. Null when it is understood; else what is wrong. */
-static const char *read_place(const char *text, struct place *p)
+/* HOST:PORT, IP:PORT, [v6]:PORT, unix:/path, and behind a blank a request's method or path. Null when it is understood;
+ * else what is wrong. */
+static const char *read_place(char *text, struct place *p)
 {
 	char host[256];
 	uint64_t port = 0;
+	char *blank = strchr(text, ' ');
 
 	memset(p, 0, sizeof *p);
+	p->request = blank ? blank + 1 : "";
+	if (blank)
+		*blank = '\0';
 	if (strncmp(text, "unix:", 5) == 0) {
 		size_t n = strlen(text + 5);
 		if (n == 0 || n > sizeof p->addr.path)
@@ -92,6 +99,17 @@ static void breaker_name(char *to, size_t cap, const struct place *p, const stru
 		addr_text(&t, &p->addr);
 	else
 		text_str(&t, p->shown);
+	size_t n = 0;
+	const char *route =
+		policy->key == POLICY_KEY_ROUTE ? route_find(policy->route, p->request, strlen(p->request), &n) : NULL;
+	if (!p->request[0] || (policy->key != POLICY_KEY_METHOD && policy->key != POLICY_KEY_ROUTE))
+		return;
+	text_char(&t, ' ');
+	if (route)
+		text_bytes(&t, route, n);
+	else
+		text_str(&t, policy->key == POLICY_KEY_METHOD ? route_method(p->request, strlen(p->request))
+							      : ROUTE_UNKNOWN);
 }
 
 struct seen {
@@ -336,7 +354,9 @@ const struct verb verb_which = {
 	.help = "Tells which section fits (the first in file order), by which pattern, what its breaker is called, its "
 		"state where a\n"
 		"group has used it, and each effective value with its origin. HOST:PORT, IP:PORT, [v6]:PORT or "
-		"unix:/path.\n\n"
+		"unix:/path;\n"
+		"with `key = method` or `route` also one request of it, as 'api.internal:80 GET' or 'api.internal:80 "
+		"/users/7'.\n\n"
 		"Options:\n  -c, --config FILE   this configuration (default: the one a program started here would "
 		"have)\n"
 		"  -e, --exe NAME      as this executable, for rules with exe:NAME\n" OPTIONS_HELP

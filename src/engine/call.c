@@ -201,6 +201,12 @@ void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kin
 		give(call);
 }
 
+void call_moved(uint32_t call, enum breaker_outcome outcome, int64_t now_ns, int64_t latency_ns)
+{
+	at(call)->guard.endpoint = 0;
+	call_end(call, outcome, 0, now_ns, latency_ns);
+}
+
 const struct guard *call_guard(uint32_t call)
 {
 	return &at(call)->guard;

@@ -42,9 +42,12 @@ static void find_kind(struct feed *x, const struct octets *o)
 		if (before) {
 			/* Sent in crumbs: those before belong to the request. */
 			struct iovec crumbs = {f->first, before};
+			struct octets first = {.iov = &crumbs, .count = 1, .limit = before};
 			struct http1_mark mark;
+			x->o = &first;
 			http1_announce(&f->http, &crumbs, 1, before, &mark, feed_http1_event, x);
 			http1_sent_only(&f->http, &mark, &crumbs, 1, before, before, feed_http1_event, x);
+			x->o = o;
 		}
 		return;
 	case SNIFF_TLS: feed_tls_begins(x, before); return;
@@ -245,7 +248,7 @@ static __attribute__((noinline)) bool sends(
 	struct flow *f = sending->flow = flow_hold(s, word);
 	if (!f)
 		return true;
-	struct feed x = {.f = f, .s = s, .word = word, .fd = fd};
+	struct feed x = {.f = f, .s = s, .word = word, .fd = fd, .o = o};
 	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
 	if (__builtin_expect(kind == FLOW_UNKNOWN, 0) && o->limit > 0) {
 		find_kind(&x, o);
@@ -273,6 +276,8 @@ static __attribute__((noinline)) bool sends(
 		if (flow_phase_of(flow_word(f)) == FLOW_WAITING)
 			flow_mark(f, FLOW_HAS_SENT);
 		x.is_announcing = true;
+		if (__builtin_expect(f->guard.section != 0, 0))
+			feed_requests_announce(&x, sending);
 		sending->is_announced =
 			http1_announce(&f->http, o->iov, o->count, o->limit, &sending->mark, feed_http1_event, &x);
 		sending->ends = x.has_ended;
@@ -297,6 +302,11 @@ static __attribute__((noinline)) bool sends(
 	}
 	sending->kind = (uint8_t)kind;
 	if (x.is_rejected) {
+		struct octets none = *o;
+		none.limit = 0;
+		x.o = &none;
+		if (f->guard.section)
+			feed_requests_taken_back(&x, sending);
 		if (sending->is_announced && kind == FLOW_HTTP1)
 			http1_sent_only(&f->http, &sending->mark, o->iov, o->count, o->limit, 0, feed_http1_event, &x);
 		/* As on a connection that the server has dropped: whoever reads or polls it learns so, too. */
@@ -372,6 +382,11 @@ static __attribute__((noinline)) void sent(
 		/* Less went than was announced: the request may not be whole after all. */
 		if (sending->was_asking)
 			flow_mark(f, FLOW_IS_ASKING);
+		struct octets gone = *o;
+		gone.limit = result > 0 ? (size_t)result : 0;
+		x.o = &gone;
+		if (__builtin_expect(f->guard.section != 0, 0))
+			feed_requests_taken_back(&x, sending);
 		http1_sent_only(&f->http, &sending->mark, o->iov, o->count, o->limit, result > 0 ? (size_t)result : 0,
 			feed_http1_event, &x);
 	}

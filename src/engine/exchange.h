@@ -31,6 +31,11 @@ struct sending {
 	bool was_asking; /* the request was not whole before */
 	bool ends;	 /* with these octets it is */
 	bool begins;	 /* with these octets it began, a moment ago */
+	struct {	 /* where feed_requests.c stood */
+		uint8_t begun;
+		bool is_open;
+		uint16_t length;
+	} requests;
 	union {
 		struct http1_mark mark;
 		struct tls_mark tls_mark;

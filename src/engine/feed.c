@@ -80,7 +80,7 @@ void feed_begins(struct feed *x, bool must_admit)
 	switch (flow_phase_of(word)) {
 	case FLOW_FRESH: feed_used(f, word, feed_now(x)); return;
 	case FLOW_IDLE:
-		if (!flow_begin_call(f, word, must_admit, x->fd, feed_now(x)))
+		if (!flow_begin_call(f, word, must_admit, GUARD_PLACE_KEPT, x->fd, feed_now(x)))
 			x->is_rejected = true;
 		return;
 	default: return; /* pipelined behind one in progress: its turn comes */

@@ -25,6 +25,7 @@ struct feed {
 	struct slot *s;
 	uint64_t word; /* the slot's */
 	int fd;
+	const struct octets *o; /* HTTP/1: what is announced */
 	bool is_rejected;
 	bool is_over; /* nothing is learnt from it any more */
 	bool must_arm;
@@ -76,6 +77,17 @@ void feed_http1_event(void *context, const struct http1_event *e);
 void feed_http1_asked(struct feed *x);
 /* The time left, for the server to know (CONTRACT `deadline_header`). Before the octets are announced. */
 void feed_http1_edits(struct feed *x, const struct octets *o, struct sending *sending);
+
+/* Keys `method` and `route`, where the flow's guard has a section: the circuit of each request (feed_requests.c).
+ * Before its octets are announced; as it begins, at that octet of x->o; after less has gone than was announced. */
+void feed_requests_announce(struct feed *x, struct sending *sending);
+void feed_requests_begins(struct feed *x, size_t at);
+void feed_requests_taken_back(struct feed *x, const struct sending *sending);
+/* The oldest is answered: the place of the next one's circuit, GUARD_PLACE_KEPT: none of its own. */
+uint64_t feed_requests_answered(struct flow *f);
+/* HTTP/1 ends: what comes is the origin's. */
+void feed_requests_end(struct flow *f);
+void feed_requests_release(struct flow *f);
 
 /* ---- HTTP/2 ---- */
 

@@ -17,11 +17,14 @@ static void answer_ends(struct feed *x, const struct http1_event *e)
 	}
 	flow_mark(f, FLOW_IS_KEPT);
 	feed_end_by_status(x, FLOW_IDLE);
+	uint64_t place = GUARD_PLACE_KEPT;
+	if (__builtin_expect(f->guard.section != 0, 0))
+		place = feed_requests_answered(f);
 	if (http1_pending(&f->http) > 0) {
 		/* The next of those that were sent together: its turn begins. */
 		uint64_t word = flow_word(f);
 		if (flow_phase_of(word) == FLOW_IDLE)
-			flow_begin_call(f, word, false, x->fd, feed_now(x));
+			flow_begin_call(f, word, false, place, x->fd, feed_now(x));
 		x->must_arm = true;
 	}
 }
@@ -52,7 +55,10 @@ void feed_http1_event(void *context, const struct http1_event *e)
 	switch (e->what) {
 	case HTTP1_REQUEST_BEGINS:
 		flow_mark(f, FLOW_IS_ASKING);
-		feed_begins(x, true);
+		if (__builtin_expect(f->guard.section != 0, 0))
+			feed_requests_begins(x, e->at);
+		else
+			feed_begins(x, true);
 		x->has_begun = true;
 		x->has_ended = false;
 		break;

@@ -36,6 +36,7 @@ void feed_http2_upgrades(struct feed *x)
 		return;
 	}
 	streams_upgraded(&t);
+	feed_requests_end(x->f);
 	turn_http2(x->f);
 	feed_http2_turned(x, &t);
 }

@@ -12,6 +12,7 @@
 #include "core/circuit.h"
 #include "engine/ambient.h"
 #include "engine/call.h"
+#include "engine/feed.h"
 #include "engine/guest.h"
 #include "engine/pool.h"
 #include "engine/process.h"
@@ -208,6 +209,8 @@ void flow_let_go(struct flow *f)
 		return;
 	if (atomic_load_explicit(&f->streams, memory_order_relaxed))
 		streams_release(f);
+	if (atomic_load_explicit(&f->requests, memory_order_relaxed))
+		feed_requests_release(f);
 	pool_give(&flow_pool, index_of(f));
 }
 
@@ -294,10 +297,10 @@ void flow_forked(struct slot *s)
 /* ---- its calls ---- */
 
 /* The word of the next turn, once the fields of its call are written by the owner. */
-static bool set_out(struct flow *f, uint64_t owned, uint32_t call, int64_t now_ns)
+static bool set_out(struct flow *f, uint64_t owned, uint32_t call, int64_t begun_ns, int64_t now_ns)
 {
 	atomic_store_explicit(&f->call, call + 1, memory_order_relaxed);
-	atomic_store_explicit(&f->begun_ns, now_ns, memory_order_relaxed);
+	atomic_store_explicit(&f->begun_ns, begun_ns, memory_order_relaxed);
 	atomic_store_explicit(&f->asked_ns, now_ns, memory_order_relaxed);
 	atomic_store_explicit(&f->heard_ns, 0, memory_order_relaxed);
 	atomic_store_explicit(&f->forks, process_forks(), memory_order_relaxed);
@@ -310,7 +313,7 @@ static bool set_out(struct flow *f, uint64_t owned, uint32_t call, int64_t now_n
 
 /* A reload reaches the next call on a kept connection, too: rules and limits are looked up again; the circuit stays,
  * unless the registry has given its place away. */
-static __attribute__((noinline)) void follow_reload(struct flow *f, int fd, int64_t now_ns)
+__attribute__((noinline)) void flow_follow_reload(struct flow *f, int fd, int64_t now_ns)
 {
 	struct sockaddr_storage peer;
 	socklen_t len = sizeof peer;
@@ -331,10 +334,26 @@ static __attribute__((noinline)) void follow_reload(struct flow *f, int fd, int6
 	f->guard.rules = g.rules;
 	f->guard.limits = g.limits;
 	f->guard.reject_errno = g.reject_errno;
+	f->guard.section = g.section;
 	if (has_limits(&g.limits, (enum flow_kind)atomic_load(&f->kind)))
 		flow_mark(f, FLOW_HAS_LIMITS);
 	else
 		flow_unmark(f, FLOW_HAS_LIMITS);
+}
+
+static bool is_rejected(const struct flow *f, int64_t now_ns, struct circuit_token *token)
+{
+	const struct guard *g = &f->guard;
+	/* Another connection for the request that was rejected on a kept one: still the same call (B11). */
+	bool is_again = __builtin_expect(g->section != 0, 0) && call_send_was_rejected && !flow_has(f, FLOW_IS_KEPT);
+	if (is_again && circuit_is_open(g->region, g->destination, &g->rules, now_ns) &&
+		call_is_rejected_again(g, now_ns))
+		return true;
+	if (circuit_admit(g->region, g->destination, &g->rules, now_ns, token) != BREAKER_REJECT)
+		return false;
+	if (flow_has(f, FLOW_IS_KEPT))
+		call_was_rejected_at_send(g, now_ns);
+	return true;
 }
 
 /* By the one thread that has the flow's next call to make. False: rejected. *call: CALL_NONE where there is none. */
@@ -345,14 +364,11 @@ static bool make_call(struct flow *f, bool must_admit, int fd, int64_t now_ns, u
 	*call = CALL_NONE;
 	guest_follow_reload(g->region);
 	if (__builtin_expect(f->generation != policy_generation() || !guard_is_current(g), 0))
-		follow_reload(f, fd, now_ns);
+		flow_follow_reload(f, fd, now_ns);
 	if (guest_is_bypassed(g->region))
 		return true;
-	if (g->has_circuit && must_admit &&
-		circuit_admit(g->region, g->destination, &g->rules, now_ns, &token) == BREAKER_REJECT) {
-		call_was_rejected_at_send(g, now_ns);
+	if (g->has_circuit && must_admit && is_rejected(f, now_ns, &token))
 		return false;
-	}
 	if (g->has_circuit && !must_admit)
 		circuit_pass(g->region, g->destination, &g->rules, now_ns, &token);
 	if (!call_begin_connected(g, &token, now_ns, call) && g->has_circuit)
@@ -367,10 +383,12 @@ uint32_t flow_new_call(struct flow *f, int fd, int64_t now_ns)
 	return call + 1; /* CALL_NONE + 1: 0 */
 }
 
-bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, int fd, int64_t now_ns)
+bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, uint64_t place, int fd, int64_t now_ns)
 {
 	if (!flow_step(f, seen, FLOW_OWNED))
 		return true; /* another thread has */
+	if (__builtin_expect(place != GUARD_PLACE_KEPT, 0))
+		guard_move(&f->guard, place);
 	uint64_t owned = (seen & ~0xffULL) | FLOW_OWNED;
 	uint32_t call;
 	bool is_let = make_call(f, must_admit, fd, now_ns, &call);
@@ -378,9 +396,28 @@ bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, int fd, int
 		flow_step(f, owned, FLOW_IDLE);
 		return is_let;
 	}
-	if (!set_out(f, owned, call, now_ns) && atomic_exchange(&f->call, 0) == call + 1)
+	if (!set_out(f, owned, call, now_ns, now_ns) && atomic_exchange(&f->call, 0) == call + 1)
 		call_end(call, BREAKER_NEUTRAL, 0, now_ns, -1); /* closed meanwhile */
 	return true;
+}
+
+bool flow_move_call(struct flow *f, uint64_t seen, uint64_t place, enum breaker_outcome outcome, int fd, int64_t now_ns)
+{
+	int64_t begun = atomic_load_explicit(&f->begun_ns, memory_order_relaxed);
+	uint64_t owned = (seen & ~0xffULL) | FLOW_OWNED;
+	if (!flow_step(f, seen, FLOW_OWNED))
+		return true; /* ended meanwhile */
+	uint32_t call = atomic_exchange(&f->call, 0);
+	if (call)
+		call_moved(call - 1, outcome, now_ns,
+			outcome == BREAKER_SUCCESS ? f->connected_ns - call_begun_ns(call - 1) : -1);
+	guard_move(&f->guard, place);
+	bool is_let = make_call(f, true, fd, now_ns, &call);
+	if (call == CALL_NONE)
+		flow_step(f, owned, FLOW_IDLE);
+	else if (!set_out(f, owned, call, begun, now_ns) && atomic_exchange(&f->call, 0) == call + 1)
+		call_end(call, BREAKER_NEUTRAL, 0, now_ns, -1);
+	return is_let;
 }
 
 bool flow_end_call(struct flow *f, uint64_t seen, enum flow_phase to, enum breaker_outcome outcome,

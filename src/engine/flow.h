@@ -75,6 +75,7 @@ struct flow {
 	_Atomic uint32_t forks;	   /* process_forks at the begin of the call: the socket may be shared since (E4) */
 	_Atomic uint32_t status;   /* of the HTTP answer in progress */
 	_Atomic uint32_t kind;	   /* enum flow_kind */
+	_Atomic uint32_t requests; /* keys method and route: index + 1 of their record (feed_requests.c); 0: none */
 	_Atomic uint32_t streams;  /* HTTP/2: index + 1 of their record; 0: none */
 	int64_t connected_ns;
 	struct guard guard;
@@ -194,8 +195,14 @@ void flow_share(struct slot *from, uint64_t word, struct slot *to, uint64_t to_w
 void flow_forked(struct slot *s);
 
 /* A call begins on a connection that is there. Only from IDLE or with the word as seen. must_admit: asks the circuit
- * (B20). False: rejected. */
-bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, int fd, int64_t now_ns);
+ * (B20), the one at place (guard_place) or that of the call before (GUARD_PLACE_KEPT). False: rejected. */
+bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, uint64_t place, int fd, int64_t now_ns);
+/* The call in progress, WAITING as seen, turns out to be another circuit's, which is asked to admit it (keys method and
+ * route); to the one before the outcome. False: rejected. */
+bool flow_move_call(
+	struct flow *f, uint64_t seen, uint64_t place, enum breaker_outcome outcome, int fd, int64_t now_ns);
+/* Rules and limits anew after a reload, the circuit's place after an eviction. */
+void flow_follow_reload(struct flow *f, int fd, int64_t now_ns);
 /* A call of one stream among others, that only passes (B20): index + 1, 0: none. One thread at a time. */
 uint32_t flow_new_call(struct flow *f, int fd, int64_t now_ns);
 /* Ends the call in progress when the word is still `seen`; true for the winner. */

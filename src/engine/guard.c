@@ -18,6 +18,7 @@
 #include "engine/guest.h"
 #include "policy/names.h"
 #include "policy/policy.h"
+#include "policy/route.h"
 
 #define CACHE 256u /* what the top eight bits of the hash tell apart */
 /* The registry's record of last use and the policy's section change rarely: an entry is looked up anew after this long.
@@ -99,7 +100,7 @@ static bool circuit_name(char *to, size_t cap, const struct policy *p, const str
 	to[0] = '\0';
 	if (p->key == POLICY_KEY_SECTION && p->section[0]) {
 		text_str(&t, p->section);
-	} else if (name && p->key == POLICY_KEY_ORIGIN) {
+	} else if (name && p->key != POLICY_KEY_ADDRESS && p->key != POLICY_KEY_SECTION) {
 		text_str(&t, name);
 		text_char(&t, ':');
 		text_u64(&t, a->port);
@@ -174,13 +175,15 @@ static bool look_up(
 		int at = registry_find_or_add(g->region, circuit, p->section, now_ns);
 		g->has_circuit = at >= 0;
 		g->destination = at >= 0 ? (uint32_t)at : 0;
-		if (at >= 0 && has_name && p->key == POLICY_KEY_ORIGIN) {
+		if (at >= 0 && has_name && p->key != POLICY_KEY_ADDRESS && p->key != POLICY_KEY_SECTION) {
 			uint32_t hashes[NAMES_ADDRESSES];
 			circuit_know(g->region, (uint32_t)at, hashes, names_current(ref, hashes), now_ns);
 		}
 		if (at >= 0)
 			g->life = atomic_load_explicit(&g->region->destinations[at].life, memory_order_acquire);
 	}
+	bool is_by_request = p->key == POLICY_KEY_METHOD || p->key == POLICY_KEY_ROUTE;
+	g->section = g->has_circuit && is_by_request ? (uint16_t)(config_policy_index(c, p) + 1) : 0;
 	g->endpoint = 0;
 	if (has_name && p->eject == POLICY_EJECT_ON && (g->all & g->bit) && (g->all & (g->all - 1)))
 		g->endpoint = endpoint_find_or_add(
@@ -189,6 +192,39 @@ static bool look_up(
 	g->opens_late = g->has_circuit && !g->endpoint && !g->is_group && !guard_bounds(l) &&
 			l->protocol != POLICY_PROTOCOL_STREAM;
 	return g->endpoint || g->has_circuit || l->connect_ns || l->header || guard_bounds(l);
+}
+
+uint64_t guard_find_request(
+	const struct guard *origin, uint32_t generation, const struct guard_request *q, int64_t now_ns)
+{
+	char name[REGION_NAME_MAX + 1];
+	struct text t = TEXT_ON(name);
+	struct guard g = *origin;
+	const struct config *c = policy_acquire();
+	const struct policy *p = c && generation == policy_generation() ? config_policy(c, origin->section - 1u) : NULL;
+	bool is_by_request = p && (p->key == POLICY_KEY_METHOD || p->key == POLICY_KEY_ROUTE);
+	if (is_by_request && origin->has_circuit) {
+		registry_name(g.region, g.destination, name);
+		t.len = strlen(name);
+		text_char(&t, ' ');
+		size_t n;
+		const char *route =
+			p->key == POLICY_KEY_ROUTE ? route_find(p->route, q->target, q->target_length, &n) : NULL;
+		if (route)
+			text_bytes(&t, route, n);
+		else
+			text_str(&t, p->key == POLICY_KEY_METHOD ? route_method(q->method, q->method_length)
+								 : ROUTE_UNKNOWN);
+		int at = !t.is_cut && guard_is_current(origin)
+				 ? registry_find_or_add(g.region, name, p->section, now_ns)
+				 : -1;
+		if (at >= 0) {
+			g.destination = (uint32_t)at;
+			g.life = atomic_load_explicit(&g.region->destinations[at].life, memory_order_acquire);
+		}
+	}
+	policy_release(c);
+	return guard_place(&g);
 }
 
 /* Not in the cache: asks the policy and the registry. */

@@ -28,10 +28,11 @@ struct guard {
 	struct region *region;
 	uint32_t destination; /* index in the region; undefined unless has_circuit */
 	uint32_t life;	      /* of that index: with another it is another destination's (registry.h) */
-	bool has_circuit;     /* breaker on or observed, and a place in the registry */
-	bool is_group;	      /* several addresses may make one call (A3): its name has more than one */
-	bool opens_late;      /* one address, no limit: a connection needs no flow before its first octet */
+	bool has_circuit : 1; /* breaker on or observed, and a place in the registry */
+	bool is_group : 1;    /* several addresses may make one call (A3): its name has more than one */
+	bool opens_late : 1;  /* one address, no limit: a connection needs no flow before its first octet */
 	uint8_t reject_errno;
+	uint16_t section;	  /* keys `method` and `route`: the policy's index in the configuration + 1; else 0 */
 	uint32_t name;		  /* names_identity of the name, 0: none */
 	uint32_t bit;		  /* this address, as a mask of one bit among the name's */
 	uint32_t all;		  /* mask of the name's current addresses */
@@ -55,6 +56,29 @@ static inline bool guard_is_current(const struct guard *g)
 	return !g->has_circuit ||
 	       atomic_load_explicit(&g->region->destinations[g->destination].life, memory_order_acquire) == g->life;
 }
+/* A circuit as one word: 0 is none. */
+#define GUARD_PLACE_KEPT UINT64_MAX
+static inline uint64_t guard_place(const struct guard *g)
+{
+	return g->has_circuit ? ((uint64_t)g->destination + 1) << 32 | g->life : 0;
+}
+static inline void guard_move(struct guard *g, uint64_t place)
+{
+	g->has_circuit = place != 0;
+	g->destination = place ? (uint32_t)(place >> 32) - 1 : 0;
+	g->life = (uint32_t)place;
+}
+/* A request's line, for keys `method` and `route`. */
+struct guard_request {
+	const char *method;
+	size_t method_length;
+	const char *target;
+	size_t target_length;
+};
+/* Its circuit's place; the origin's, whose guard this is, where the policy gives it none of its own. generation: of the
+ * configuration that origin->section is of. */
+uint64_t guard_find_request(
+	const struct guard *origin, uint32_t generation, const struct guard_request *q, int64_t now_ns);
 /* The field name that limits.header stands for. */
 const char *guard_header_name(uint8_t header);
 void guard_forked(void);

@@ -2,6 +2,7 @@
  * runs in the constructor of every process: without a file and without RESIL_SET it costs one mmap and some thousand
  * instructions. */
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/sys.h"
@@ -268,6 +269,13 @@ bool config_skips(const struct config *c, const char *exe)
 		s = end;
 	}
 	return false;
+}
+
+uint32_t config_policy_index(const struct config *c, const struct policy *p)
+{
+	if (p == &c->defaults.policy)
+		return c->section_count;
+	return (uint32_t)((const struct section *)((const char *)p - offsetof(struct section, policy)) - c->sections);
 }
 
 const struct policy *config_policy(const struct config *c, uint32_t index)

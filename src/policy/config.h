@@ -22,6 +22,7 @@
 #define CONFIG_LINE_MAX 1000	   /* longest line; longer is an error, never cut */
 #define CONFIG_SET_MAX 4095	   /* longest RESIL_SET */
 #define POLICY_FIELD_NAME_MAX 63   /* longest name of a header field */
+#define POLICY_ROUTES_MAX 511	   /* all templates of a `route` together */
 
 /* Where a value was set. */
 enum origin_kind { ORIGIN_BUILTIN, ORIGIN_FILE_DEFAULTS, ORIGIN_FILE_SECTION, ORIGIN_ENVIRONMENT, ORIGIN_OBSERVE_ONLY };
@@ -40,7 +41,13 @@ enum policy_protocol {
 	POLICY_PROTOCOL_ONEWAY
 };
 enum policy_eject { POLICY_EJECT_OFF, POLICY_EJECT_ON };
-enum policy_key { POLICY_KEY_ORIGIN, POLICY_KEY_ADDRESS, POLICY_KEY_SECTION };
+enum policy_key {
+	POLICY_KEY_ORIGIN,
+	POLICY_KEY_ADDRESS,
+	POLICY_KEY_SECTION,
+	POLICY_KEY_METHOD, /* the origin's for connects, each request one of its own */
+	POLICY_KEY_ROUTE
+};
 
 /* The effective values for the destinations that a section matches. */
 struct policy {
@@ -49,9 +56,10 @@ struct policy {
 	enum policy_breaker breaker;
 	enum policy_protocol protocol;
 	enum policy_key key;
-	struct breaker_rules rules; /* is_observed follows breaker */
-	uint32_t trip_mask;	    /* 1u << enum failure_kind: those that count; FAILURE_PROBE_TIMEOUT always does */
-	int64_t abandon_after_ns;   /* 0: off, a hang-up is never a failure */
+	char route[POLICY_ROUTES_MAX + 1]; /* route.h; "": none */
+	struct breaker_rules rules;	   /* is_observed follows breaker */
+	uint32_t trip_mask;	  /* 1u << enum failure_kind: those that count; FAILURE_PROBE_TIMEOUT always does */
+	int64_t abandon_after_ns; /* 0: off, a hang-up is never a failure */
 	int64_t connect_timeout_ns, answer_timeout_ns, stall_timeout_ns, deadline_ns; /* 0: off */
 	int64_t resolve_timeout_ns, stale_dns_ns;				      /* 0: off */
 	enum policy_eject eject;
@@ -116,6 +124,8 @@ bool config_guards_look_ups(const struct config *c);
 
 /* Policies in file order, [defaults] last; null beyond the end. For listings. */
 const struct policy *config_policy(const struct config *c, uint32_t index);
+/* Where it stands among them. */
+uint32_t config_policy_index(const struct config *c, const struct policy *p);
 /* The patterns of a policy, comma-separated. */
 void config_patterns_text(struct text *t, const struct config *c, const struct policy *p);
 /* A key's effective value as the file would have it ("10s", "on", "ECONNREFUSED"), and its origin ("built-in", "FILE:12

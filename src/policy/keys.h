@@ -7,9 +7,10 @@
 /* Policy keys, for [defaults] and [destination NAME]:
  * X(ENUMERATOR, "name", type, field of struct policy, "default", minimum, maximum, "sentence")
  * Types: CHOICE (choices in value.c), DURATION (ns; minimum 0 means `off` is accepted, 0 itself never), DURATION_MS (a
- * uint32_t of ms), WINDOW (calls within the limits, a time, or `off`; see window.h), COUNT, FACTOR (hundredths: 2 -> 200), PERCENT, ERRNO (one of words.c's list), SECONDS (ns, whole
- * seconds from the minimum on, or `off`), KINDS (a mask of failure kinds, see words.c), FIELD_NAME (char[], of an HTTP
- * header field, or `off`). */
+ * uint32_t of ms), WINDOW (calls within the limits, a time, or `off`; see window.h), COUNT, FACTOR (hundredths: 2 ->
+ * 200), PERCENT, ERRNO (one of words.c's list), SECONDS (ns, whole seconds from the minimum on, or `off`), KINDS (a
+ * mask of failure kinds, see words.c), FIELD_NAME (char[], of an HTTP header field, or `off`), ROUTES (char[],
+ * templates of paths, see route.h, or `off`). */
 /* clang-format off */
 #define POLICY_KEYS(X)                                                                                                 \
 	X(BREAKER, "breaker", CHOICE, breaker, "on", 0, 0,                                                             \
@@ -17,8 +18,10 @@
 	X(PROTOCOL, "protocol", CHOICE, protocol, "auto", 0, 0,                                                        \
 		"`auto`, `http1`, `h2`, `request` (each request one answer), `stream` or `oneway`: what the bytes do not tell") \
 	X(KEY, "key", CHOICE, key, "origin", 0, 0,                                                                     \
-		"one breaker per `origin` (name:port), `address` (ip:port) or `section` (all that this section "       \
-		"matches)")                                                                                            \
+		"one breaker per `origin` (name:port), `address` (ip:port), `section` (all that this section "         \
+		"matches), `method` or `route` (of HTTP/1 requests, decided at their first send)")                     \
+	X(ROUTE, "route", ROUTES, route, "off", 0, POLICY_ROUTES_MAX,                                                  \
+		"path templates for `key = route`: `/users/*, /orders/*/items`; all others go to `unknown`")           \
 	X(FAILURE_THRESHOLD, "failure_threshold", COUNT, rules.failure_threshold, "5", 0, BREAKER_COUNT_MAX,           \
 		"consecutive failures that open the circuit; `0`: never by this rule")                                 \
 	X(SLIDING_WINDOW, "sliding_window", WINDOW, rules.window, "off", 1, WINDOW_CALLS_MAX,                          \

@@ -4,11 +4,12 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "policy/route.h"
 #include "policy/words.h"
 
 static const char *const breaker_choices[] = {"on", "off", "observe", NULL};
 static const char *const protocol_choices[] = {"auto", "http1", "h2", "request", "stream", "oneway", NULL};
-static const char *const key_choices[] = {"origin", "address", "section", NULL};
+static const char *const key_choices[] = {"origin", "address", "section", "method", "route", NULL};
 static const char *const eject_choices[] = {"off", "on", NULL};
 static const char *const state_choices[] = {"shared", "private", NULL};
 static const char *const control_choices[] = {"auto", "on", "off", NULL};
@@ -24,6 +25,7 @@ static const char *const control_choices[] = {"auto", "on", "off", NULL};
 #define CHOICES_OF_SECONDS(list) NULL
 #define CHOICES_OF_KINDS(list) NULL
 #define CHOICES_OF_FIELD_NAME(list) NULL
+#define CHOICES_OF_ROUTES(list) NULL
 #define CHOICES_OF_WINDOW(list) NULL
 #define CHOICES_OF_TEXT(list) NULL
 #define BREAKER_CHOICES breaker_choices
@@ -41,7 +43,7 @@ const struct value_row value_keys[KEY_COUNT] = {
 		.min = (low),                                                                                          \
 		.max = (high),                                                                                         \
 		.offset = offsetof(struct policy, field),                                                              \
-		.width = (uint8_t)sizeof(((struct policy *)0)->field),                                                 \
+		.width = (uint16_t)sizeof(((struct policy *)0)->field),                                                \
 		.type = VALUE_##kind},
 	POLICY_KEYS(X)
 #undef X
@@ -72,10 +74,11 @@ const char *const value_setting_names[SETTING_COUNT + 1] = {
 		NULL};
 
 /* value_store and value_load copy numbers of these widths; what a key may be fits its field. */
+#define IS_NAME(type) ((type) == VALUE_FIELD_NAME || (type) == VALUE_ROUTES)
 #define FITS_IN(size, high) ((size) == 8 || ((uint64_t)(high) >> (8 * (size) % 64)) == 0)
 #define X(id, text, kind, field, first, low, high, sentence)                                                           \
-	_Static_assert(VALUE_##kind == VALUE_FIELD_NAME                                                                \
-			       ? sizeof(((struct policy *)0)->field) == sizeof(((struct value *)0)->name)              \
+	_Static_assert(IS_NAME(VALUE_##kind)                                                                           \
+			       ? sizeof(((struct policy *)0)->field) <= sizeof(((struct value *)0)->name)              \
 			       : sizeof(((struct policy *)0)->field) <= 8 &&                                           \
 					 FITS_IN(sizeof(((struct policy *)0)->field), high),                           \
 		"the width of " text);
@@ -392,7 +395,7 @@ bool value_read(const struct value_row *row, const char *s, size_t n, struct val
 	uint64_t *number = &value->number;
 	*number = 0;
 	value->name[0] = '\0';
-	if (n == 0 && row->type != VALUE_KINDS) {
+	if (n == 0 && row->type != VALUE_KINDS && row->type != VALUE_ROUTES) {
 		text_fmt(&fault->what, "%s has no value", row->name);
 		if (row->type == VALUE_CHOICE)
 			words_list_text(&fault->accepted, row->choices);
@@ -414,6 +417,7 @@ bool value_read(const struct value_row *row, const char *s, size_t n, struct val
 	case VALUE_ERRNO: return words_read_errno(row, s, n, number, fault);
 	case VALUE_KINDS: return words_read_kinds(row, s, n, number, fault);
 	case VALUE_FIELD_NAME: return words_read_field_name(row, s, n, value->name, fault);
+	case VALUE_ROUTES: return route_read(row->name, s, n, value->name, fault);
 	case VALUE_TEXT: break;
 	}
 	return false;
@@ -460,13 +464,14 @@ static void number_text(struct text *t, const struct value_row *row, uint64_t nu
 	case VALUE_ERRNO: words_errno_text(t, number); break;
 	case VALUE_KINDS: words_kinds_text(t, number); break;
 	case VALUE_FIELD_NAME:
+	case VALUE_ROUTES:
 	case VALUE_TEXT: break;
 	}
 }
 
 void value_text(struct text *t, const struct value_row *row, const struct value *value)
 {
-	if (row->type == VALUE_FIELD_NAME)
+	if (IS_NAME(row->type))
 		text_str(t, value->name[0] ? value->name : "off");
 	else
 		number_text(t, row, value->number);
@@ -477,8 +482,8 @@ void value_store(struct policy *p, enum config_key key, const struct value *valu
 	const struct value_row *row = &value_keys[key];
 	char *field = (char *)p + row->offset;
 	uint64_t number = value->number;
-	if (row->type == VALUE_FIELD_NAME)
-		text_copy(field, sizeof value->name, value->name);
+	if (IS_NAME(row->type))
+		text_copy(field, row->width, value->name);
 	else if (row->width == 1)
 		memcpy(field, &(uint8_t){(uint8_t)number}, 1);
 	else if (row->width == 2)
@@ -498,7 +503,7 @@ void value_load(const struct policy *p, enum config_key key, struct value *value
 	uint32_t four;
 	value->number = 0;
 	value->name[0] = '\0';
-	if (row->type == VALUE_FIELD_NAME) {
+	if (IS_NAME(row->type)) {
 		text_copy(value->name, sizeof value->name, field);
 	} else if (row->width == 1) {
 		memcpy(&one, field, 1);

@@ -19,13 +19,14 @@ enum value_type {
 	VALUE_KINDS,
 	VALUE_WINDOW,
 	VALUE_FIELD_NAME,
+	VALUE_ROUTES,
 	VALUE_TEXT
 };
 
 /* What any of them is. */
 struct value {
-	uint64_t number;		      /* all but VALUE_FIELD_NAME */
-	char name[POLICY_FIELD_NAME_MAX + 1]; /* VALUE_FIELD_NAME alone; "": off */
+	uint64_t number;		  /* all but VALUE_FIELD_NAME and VALUE_ROUTES */
+	char name[POLICY_ROUTES_MAX + 1]; /* of these two; "": off */
 };
 
 /* A row of keys.h. */
@@ -35,7 +36,7 @@ struct value_row {
 	const char *const *choices; /* VALUE_CHOICE: in the order of the enum, null-terminated */
 	uint64_t min, max;
 	uint16_t offset; /* of the field in struct policy */
-	uint8_t width;	 /* of that field */
+	uint16_t width;	 /* of that field */
 	uint8_t type;	 /* enum value_type */
 };
 
