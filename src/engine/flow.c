@@ -297,7 +297,7 @@ void flow_forked(struct slot *s)
 /* ---- its calls ---- */
 
 /* The word of the next turn, once the fields of its call are written by the owner. */
-static bool set_out(struct flow *f, uint64_t owned, uint32_t call, int64_t begun_ns, int64_t now_ns)
+static inline __attribute__((always_inline)) bool set_out(struct flow *f, uint64_t owned, uint32_t call, int64_t begun_ns, int64_t now_ns)
 {
 	atomic_store_explicit(&f->call, call + 1, memory_order_relaxed);
 	atomic_store_explicit(&f->begun_ns, begun_ns, memory_order_relaxed);
@@ -341,7 +341,7 @@ __attribute__((noinline)) void flow_follow_reload(struct flow *f, int fd, int64_
 		flow_unmark(f, FLOW_HAS_LIMITS);
 }
 
-static bool is_rejected(const struct flow *f, int64_t now_ns, struct circuit_token *token)
+static inline __attribute__((always_inline)) bool is_rejected(const struct flow *f, int64_t now_ns, struct circuit_token *token)
 {
 	const struct guard *g = &f->guard;
 	/* Another connection for the request that was rejected on a kept one: still the same call (B11). */
