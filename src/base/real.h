@@ -5,6 +5,7 @@
 #define RESIL_BASE_REAL_H
 
 #include <netdb.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/sendfile.h>

@@ -70,6 +70,9 @@ TAKEN_LIB(FILE *, freopen64, (const char *path, const char *mode, FILE *f), (pat
 TAKEN_LIB(int, getaddrinfo,
 	(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **res),
 	(node, service, hints, res))
+TAKEN_LIB(int, getaddrinfo_a, (int mode, struct gaicb *list[], int n, struct sigevent *event), (mode, list, n, event))
+TAKEN_LIB(int, gai_suspend, (const struct gaicb *const list[], int n, const struct timespec *timeout), (list, n, timeout))
+TAKEN_LIB(int, gai_cancel, (struct gaicb * request), (request))
 TAKEN_LIB(struct hostent *, gethostbyname, (const char *name), (name))
 TAKEN_LIB(struct hostent *, gethostbyname2, (const char *name, int family), (name, family))
 TAKEN_LIB(int, gethostbyname_r,

@@ -91,13 +91,21 @@ static enum look_up_begun admit(struct look_up *l)
 	return LOOK_UP_REFUSED;
 }
 
-enum look_up_begun look_up_begin(struct look_up *l, const char *name, uint16_t port, int family)
+bool look_up_is_asked_for(void)
+{
+	const struct config *c = policy_acquire();
+	bool is_asked_for = (c && config_guards_look_ups(c)) || ambient_ns();
+	policy_release(c);
+	return is_asked_for && guest_is_on() && !guest_is_restricted();
+}
+
+enum look_up_begun look_up_begin(struct look_up *l, const char *name, uint16_t port, int family, int64_t asked_ns)
 {
 	struct addr literal;
 	*l = (struct look_up){.port = port, .family = family, .token.lease = -1};
 	if (!name || !guest_is_on() || addr_from_literal(&literal, name))
 		return LOOK_UP_GOES;
-	l->began_ns = clock_now_ns();
+	l->began_ns = asked_ns ? asked_ns : clock_now_ns();
 	if (ambient_has_passed(l->began_ns))
 		return LOOK_UP_REFUSED;
 	if (guest_is_restricted() || !names_clean(l->name, name) || !find_rules(l, NULL))

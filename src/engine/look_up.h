@@ -35,8 +35,10 @@ enum look_up_begun {
 			   help */
 };
 
-/* port: 0 where the look-up names none. family: AF_UNSPEC: any. */
-enum look_up_begun look_up_begin(struct look_up *l, const char *name, uint16_t port, int family);
+/* port: 0 where the look-up names none. family: AF_UNSPEC: any. asked_ns: 0: now. */
+enum look_up_begun look_up_begin(struct look_up *l, const char *name, uint16_t port, int family, int64_t asked_ns);
+/* Does a rule, or the ambient deadline, ask for anything at any look-up? */
+bool look_up_is_asked_for(void);
 /* Of an address (gethostbyaddr): a limit alone. */
 enum look_up_begun look_up_begin_reverse(struct look_up *l, const void *address, unsigned len, int family);
 

@@ -17,6 +17,7 @@
 #include "engine/deadline.h"
 #include "engine/detour.h"
 #include "engine/guest.h"
+#include "engine/later.h"
 #include "engine/resolver.h"
 #include "engine/thread.h"
 #include "policy/policy.h"
@@ -306,6 +307,7 @@ void service_forked(void)
 {
 	atomic_store(&pauses, 0);
 	resolver_forked();
+	later_forked();
 	atomic_store(&timer.state, NONE);
 	atomic_store(&detours.state, NONE);
 	atomic_store(&detours.not_before_ns, 0);

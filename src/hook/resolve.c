@@ -13,6 +13,7 @@
 #include "core/region.h"
 #include "engine/eject.h"
 #include "engine/guest.h"
+#include "engine/later.h"
 #include "engine/look_up.h"
 #include "engine/resolver.h"
 #include "hook/export.h"
@@ -167,14 +168,14 @@ static bool make_stale(const struct look_up *l, const char *node, const char *se
 	return first != NULL;
 }
 
-EXPORT int getaddrinfo(const char *restrict node, const char *restrict service, const struct addrinfo *restrict hints,
-	struct addrinfo **restrict res)
+static int look_addrinfo_up(
+	const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **res, int64_t asked_ns)
 {
 	struct look_up l;
 	enum look_up_news news = LOOK_UP_FAILED;
 	int r = EAI_FAIL, flags = hints ? hints->ai_flags : 0;
 	if (look_up_begin(&l, flags & AI_NUMERICHOST ? NULL : node, port_of(service),
-		    hints ? hints->ai_family : AF_UNSPEC) == LOOK_UP_GOES) {
+		    hints ? hints->ai_family : AF_UNSPEC, asked_ns) == LOOK_UP_GOES) {
 		r = ask_addrinfo(&l, node, service, hints, res, &news);
 		look_up_end(&l, news);
 	}
@@ -198,6 +199,33 @@ EXPORT int getaddrinfo(const char *restrict node, const char *restrict service, 
 		errno = saved;
 	}
 	return r;
+}
+
+EXPORT int getaddrinfo(const char *restrict node, const char *restrict service, const struct addrinfo *restrict hints,
+	struct addrinfo **restrict res)
+{
+	return look_addrinfo_up(node, service, hints, res, 0);
+}
+
+/* ---- later ---- */
+
+EXPORT int getaddrinfo_a(int mode, struct gaicb *list[restrict], int n, struct sigevent *restrict event)
+{
+	bool is_known = mode == GAI_WAIT || mode == GAI_NOWAIT;
+	return is_known && look_up_is_asked_for() ? later_ask(mode, list, n, event, look_addrinfo_up)
+						  : real.getaddrinfo_a(mode, list, n, event);
+}
+
+EXPORT int gai_suspend(const struct gaicb *const list[], int n, const struct timespec *timeout)
+{
+	int result;
+	return later_suspend(list, n, timeout, &result) ? result : real.gai_suspend(list, n, timeout);
+}
+
+EXPORT int gai_cancel(struct gaicb *request)
+{
+	int result;
+	return later_cancel(request, &result) ? result : real.gai_cancel(request);
 }
 
 /* ---- gethostby* ---- */
@@ -371,7 +399,7 @@ static int by_name_r(const char *name, int family, const struct host_room *room)
 	struct look_up l;
 	enum look_up_news news = LOOK_UP_FAILED;
 	int r = 0;
-	if (look_up_begin(&l, name, 0, family ? family : AF_INET) == LOOK_UP_GOES) {
+	if (look_up_begin(&l, name, 0, family ? family : AF_INET, 0) == LOOK_UP_GOES) {
 		const struct resolver_question q = {.kind = RESOLVER_BY_NAME, .node = name, .family = family};
 		if (!ask_host(&l, &q, room, &r, &news)) {
 			r = family == AF_UNSPEC
@@ -398,7 +426,7 @@ static struct hostent *by_name(const char *name, int family)
 	struct hostent *found = NULL;
 	enum look_up_news news = LOOK_UP_FAILED;
 	int r = 0, err = NO_RECOVERY;
-	enum look_up_begun begun = look_up_begin(&l, name, 0, family ? family : AF_INET);
+	enum look_up_begun begun = look_up_begin(&l, name, 0, family ? family : AF_INET, 0);
 	struct kept_host *k = l.until_ns || l.stale_ns ? keep_host() : NULL;
 	const struct host_room room = {k ? &k->host : NULL, k ? k->bytes : NULL, sizeof k->bytes, &found, &err};
 	if (begun == LOOK_UP_GOES) {
