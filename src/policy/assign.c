@@ -7,7 +7,10 @@
 /* The name of an enum place that takes keys, as messages have it. */
 static const char *place_name(enum place place)
 {
-	return place == PLACE_RESIL ? "[resil]" : place == PLACE_DEFAULTS ? "[defaults]" : "[destination NAME]";
+	return place == PLACE_RESIL	 ? "[resil]"
+	       : place == PLACE_DEFAULTS ? "[defaults]"
+	       : place == PLACE_FAULT	 ? "[fault NAME]"
+					 : "[destination NAME]";
 }
 
 void assign_twice(struct parse *p, const char *what, size_t n, uint32_t first)
@@ -36,11 +39,11 @@ static void add_pattern(struct parse *p, const char *s, size_t n)
 		return;
 	}
 	c->patterns[c->pattern_count++] = pattern;
-	p->section->count++;
+	p->match->count++;
 	if (pattern.kind == PATTERN_EXE)
-		p->section->has_exe = true;
+		p->match->has_exe = true;
 	else
-		p->section->has_place = true;
+		p->match->has_place = true;
 }
 
 static void add_patterns(struct parse *p, const char *s, size_t n)
@@ -129,6 +132,10 @@ void assign_unknown(struct complaints *out, uint32_t line, enum place place, con
 	const char *const *names = is_resil ? value_setting_names : value_key_names;
 	struct fault f;
 	fault_clear(&f);
+	if (place == PLACE_FAULT) {
+		fault_complain_param(out, line, place_name(place), name, n);
+		return;
+	}
 	if (is_resil && (value_find_key(name, n) >= 0 || parse_is(name, n, "match"))) {
 		text_str(&f.what, "this key is none of [resil]");
 		text_str(&f.accepted, parse_is(name, n, "match") ? "it belongs in [destination NAME]"
@@ -170,17 +177,54 @@ static void set_policy_key(struct parse *p, enum config_key key, const char *s, 
 	};
 }
 
+static void set_fault_key(struct parse *p, const char *name, size_t n, const char *s, size_t len)
+{
+	struct fault why;
+	int param = parse_is(name, n, "type") ? SEEN_TYPE : fault_find_param(name, n);
+	fault_clear(&why);
+	if (param < 0) {
+		assign_unknown(p->out, p->line, p->place, name, n);
+		p->is_wrong = true;
+		return;
+	}
+	if (p->seen[param]) {
+		assign_twice(p, name, n, p->seen[param]);
+		p->is_wrong = true;
+	} else {
+		p->seen[param] = p->line;
+	}
+	if (param == SEEN_TYPE) {
+		int type = fault_find_type(s, len);
+		if (type < 0) {
+			fault_complain_type(p->out, p->line, s, len);
+			p->is_wrong = true;
+		} else {
+			p->fault->type = (uint8_t)type;
+		}
+		return;
+	}
+	p->fault->set |= 1u << param;
+	if (!fault_read_param((enum fault_param)param, s, len, &p->fault->value[param], &why)) {
+		complain_value(p, &why, s, len);
+		p->is_wrong = true;
+	}
+}
+
 void assign_key(struct parse *p, const char *name, size_t n, const char *s, size_t len)
 {
 	if (p->place == PLACE_NOWHERE) {
 		complain_plain(p->out, p->line, "a key before any section", name, n,
-			"under [resil], [defaults] or [destination NAME]");
+			"under [resil], [defaults], [destination NAME] or [fault NAME]");
 		return;
 	}
-	if (p->place == PLACE_DESTINATION && parse_is(name, n, "match")) {
+	if ((p->place == PLACE_DESTINATION || p->place == PLACE_FAULT) && parse_is(name, n, "match")) {
 		p->list = LIST_MATCH;
 		p->has_match_key = true;
 		add_patterns(p, s, len);
+		return;
+	}
+	if (p->place == PLACE_FAULT) {
+		set_fault_key(p, name, n, s, len);
 		return;
 	}
 	bool is_resil = p->place == PLACE_RESIL;

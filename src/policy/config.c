@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "policy/fault_read.h"
 #include "policy/inside.h"
 #include "policy/match.h"
 #include "policy/value.h"
@@ -46,16 +47,25 @@ static uint32_t at_most(uint32_t n, uint32_t most)
 }
 
 /* Room for what a text can hold at most; only what is written is ever touched. */
-static struct config *config_new(const struct source_bytes *b, const char *file)
+static struct config *config_new(const struct source_bytes *b, const char *file, const char *faults)
 {
 	uint32_t sections = at_most(b->brackets, CONFIG_POLICIES_MAX - 1);
-	uint32_t patterns = sections ? at_most(b->commas + b->lines, CONFIG_MATCHES_MAX) : 0;
+	uint32_t specs = 0, spec_commas = 0;
+	size_t specs_len = faults ? strlen(faults) : 0;
+	for (size_t i = 0; i < specs_len; i++) {
+		specs += i == 0 || faults[i] == '\n';
+		spec_commas += faults[i] == ',';
+	}
+	uint32_t fault_room = at_most(b->brackets + specs, CONFIG_FAULTS_MAX);
+	uint32_t patterns =
+		sections || specs ? at_most(b->commas + b->lines + specs + spec_commas, CONFIG_MATCHES_MAX) : 0;
 	/* A pattern is kept as it was written and as it is compared, each with the byte that its comma takes in the
 	 * file. */
-	size_t pool = strlen(file) + 1 + 2 * (b->len + 1);
+	size_t pool = strlen(file) + 1 + 2 * (b->len + 1) + 2 * (specs_len + 1);
 	size_t at_sections = align(sizeof(struct config), 16);
 	size_t at_patterns = align(at_sections + sections * sizeof(struct section), 16);
-	size_t at_pool = at_patterns + patterns * sizeof(struct pattern);
+	size_t at_faults = align(at_patterns + patterns * sizeof(struct pattern), 16);
+	size_t at_pool = at_faults + fault_room * sizeof(struct fault_rule);
 	size_t size = align(at_pool + pool, PAGE);
 
 	struct config *c = sys_mmap(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -66,6 +76,8 @@ static struct config *config_new(const struct source_bytes *b, const char *file)
 	c->section_room = sections;
 	c->patterns = (struct pattern *)((char *)c + at_patterns);
 	c->pattern_room = patterns;
+	c->faults = (struct fault_rule *)((char *)c + at_faults);
+	c->fault_room = fault_room;
 	c->pool = (char *)c + at_pool;
 	c->pool_room = size - at_pool;
 	c->file = config_keep(c, file, strlen(file));
@@ -144,13 +156,14 @@ static void trim(struct config *c)
 struct config *config_load(const struct config_source *source, struct text *errors, int *error_count)
 {
 	const char *file = source->file ? source->file : "";
-	struct complaints of_file = {.out = errors, .source = file}, of_set = {.out = errors, .source = "RESIL_SET"};
+	struct complaints of_file = {.out = errors, .source = file}, of_set = {.out = errors, .source = "RESIL_SET"},
+			  of_faults = {.out = errors, .source = "RESIL_FAULTS"};
 	struct source_bytes b = {.at = NULL};
 	bool is_read = file[0] && source_read(&b, file, source->is_optional, &of_file);
 
 	*error_count = of_file.count;
 	/* An optional file that is not there is none. */
-	struct config *c = config_new(&b, is_read || of_file.count > 0 ? file : "");
+	struct config *c = config_new(&b, is_read || of_file.count > 0 ? file : "", source->faults);
 	if (!c) {
 		source_free(&b);
 		return NULL;
@@ -163,8 +176,12 @@ struct config *config_load(const struct config_source *source, struct text *erro
 	if (source->set)
 		assign_set(c, source->set, &of_set);
 
-	*error_count = of_file.count + of_set.count;
-	complain_finish(&of_set);
+	of_faults.hidden = of_set.hidden;
+	if (source->faults)
+		fault_read_specs(c, source->faults, &of_faults);
+
+	*error_count = of_file.count + of_set.count + of_faults.count;
+	complain_finish(&of_faults);
 	c->is_broken = *error_count > 0;
 	for (uint32_t i = 0; i < c->section_count; i++) {
 		inherit(&c->sections[i].policy, &c->defaults.policy);

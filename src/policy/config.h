@@ -75,11 +75,12 @@ enum control_kind { CONTROL_AUTO, CONTROL_ON, CONTROL_OFF };
 
 struct config; /* opaque; lives in its own mapping */
 
-/* Where to read. Null members: not given. set: the text of RESIL_SET. */
+/* Where to read. Null members: not given. set: the text of RESIL_SET; faults: of RESIL_FAULTS (fault.h). */
 struct config_source {
 	const char *file; /* path that must exist (RESIL_CONF, -c) or, with is_optional, may be absent */
 	bool is_optional;
 	const char *set;
+	const char *faults;
 };
 
 /* The path the contract names: RESIL_CONF, else $XDG_CONFIG_HOME/resil/resil.conf (~/.config), else

@@ -6,6 +6,7 @@
 
 #include "policy/complain.h"
 #include "policy/config.h"
+#include "policy/fault.h"
 
 _Static_assert(CONFIG_POLICIES_MAX == 512 && CONFIG_MATCHES_MAX == 4096 && CONFIG_FILE_MAX == 4194304 &&
 		       CONFIG_SECTION_MAX == 63 && CONFIG_SET_MAX == 4095,
@@ -33,8 +34,7 @@ struct pattern {
 
 struct section {
 	struct policy policy;
-	uint32_t first, count;	 /* of config.patterns */
-	bool has_exe, has_place; /* patterns of PATTERN_EXE, and of all other kinds */
+	struct match_list match;
 };
 
 struct config {
@@ -48,9 +48,11 @@ struct config {
 	const char *file, *log, *skip_exe;
 	uint32_t section_count, section_room;
 	uint32_t pattern_count, pattern_room;
+	uint32_t fault_count, fault_room;
 	size_t pool_len, pool_room;
 	struct section *sections;
 	struct pattern *patterns;
+	struct fault_rule *faults;
 	char *pool;
 	struct section defaults;
 };

@@ -69,7 +69,7 @@ static bool place_fits(const struct pattern *p, const struct sight *s)
 	return p->kind == PATTERN_NET ? net_fits(p, s) : name_fits(p, s->name, s->name_len);
 }
 
-static bool exe_fits(const struct config *c, const struct section *s, const char *exe)
+static bool exe_fits(const struct config *c, const struct match_list *s, const char *exe)
 {
 	for (uint32_t i = s->first; i < s->first + s->count; i++)
 		if (c->patterns[i].kind == PATTERN_EXE && match_glob(c->patterns[i].host, c->patterns[i].host_len, exe))
@@ -77,8 +77,8 @@ static bool exe_fits(const struct config *c, const struct section *s, const char
 	return false;
 }
 
-/* The pattern of a section that fits, or null. With exe: alone it fits every TCP connect of that executable. */
-static const struct pattern *section_fits(const struct config *c, const struct section *s, const struct sight *t)
+/* The pattern of a list that fits, or null. With exe: alone it fits every TCP connect of that executable. */
+static const struct pattern *list_fits(const struct config *c, const struct match_list *s, const struct sight *t)
 {
 	if (s->has_exe && (!t->target->exe || !exe_fits(c, s, t->target->exe)))
 		return NULL;
@@ -91,14 +91,9 @@ static const struct pattern *section_fits(const struct config *c, const struct s
 	return NULL;
 }
 
-const struct policy *config_match(const struct config *c, const struct target *target, const char **pattern)
+static struct sight sight_of(const struct target *target)
 {
 	const struct addr *a = target->addr;
-	if (pattern)
-		*pattern = "";
-	if (c->section_count == 0)
-		return a->family == ADDR_INET ? &c->defaults.policy : NULL;
-
 	struct sight sight = {
 		.target = target,
 		.name = target->name ? target->name : "",
@@ -108,8 +103,20 @@ const struct policy *config_match(const struct config *c, const struct target *t
 	};
 	sight.name_len = strlen(sight.name);
 	memcpy(sight.ip, a->ip, sizeof sight.ip);
+	return sight;
+}
+
+const struct policy *config_match(const struct config *c, const struct target *target, const char **pattern)
+{
+	const struct addr *a = target->addr;
+	if (pattern)
+		*pattern = "";
+	if (c->section_count == 0)
+		return a->family == ADDR_INET ? &c->defaults.policy : NULL;
+
+	struct sight sight = sight_of(target);
 	for (uint32_t i = 0; i < c->section_count; i++) {
-		const struct pattern *p = section_fits(c, &c->sections[i], &sight);
+		const struct pattern *p = list_fits(c, &c->sections[i].match, &sight);
 		if (!p)
 			continue;
 		if (pattern)
@@ -119,19 +126,37 @@ const struct policy *config_match(const struct config *c, const struct target *t
 	return sight.is_inet ? &c->defaults.policy : NULL;
 }
 
+static bool list_fits_look_up(const struct config *c, const struct match_list *s, const char *name, size_t len,
+	uint16_t port, const char *exe)
+{
+	if (s->has_exe && (!exe || !exe_fits(c, s, exe)))
+		return false;
+	for (uint32_t k = s->first; k < s->first + s->count; k++) {
+		const struct pattern *p = &c->patterns[k];
+		bool has_port = port == 0 || (port >= p->low && port <= p->high);
+		if (p->kind == PATTERN_EXE ? !s->has_place : has_port && name_fits(p, name, len))
+			return true;
+	}
+	return false;
+}
+
 const struct policy *config_match_look_up(const struct config *c, const char *name, uint16_t port, const char *exe)
 {
 	size_t len = strlen(name);
-	for (uint32_t i = 0; i < c->section_count; i++) {
-		const struct section *s = &c->sections[i];
-		if (s->has_exe && (!exe || !exe_fits(c, s, exe)))
-			continue;
-		for (uint32_t k = s->first; k < s->first + s->count; k++) {
-			const struct pattern *p = &c->patterns[k];
-			bool has_port = port == 0 || (port >= p->low && port <= p->high);
-			if (p->kind == PATTERN_EXE ? !s->has_place : has_port && name_fits(p, name, len))
-				return &s->policy;
-		}
-	}
+	for (uint32_t i = 0; i < c->section_count; i++)
+		if (list_fits_look_up(c, &c->sections[i].match, name, len, port, exe))
+			return &c->sections[i].policy;
 	return &c->defaults.policy;
+}
+
+bool config_fault_fits(const struct config *c, const struct fault_rule *f, const struct target *target)
+{
+	struct sight sight = sight_of(target);
+	return list_fits(c, &f->match, &sight) != NULL;
+}
+
+bool config_fault_fits_look_up(
+	const struct config *c, const struct fault_rule *f, const char *name, uint16_t port, const char *exe)
+{
+	return list_fits_look_up(c, &f->match, name, strlen(name), port, exe);
 }

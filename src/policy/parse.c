@@ -24,6 +24,30 @@ static size_t before_comment(const char *s, size_t n)
 
 /* --- sections --- */
 
+static void leave_fault(struct parse *p)
+{
+	struct fault f;
+	fault_clear(&f);
+	if (!p->has_match_key) {
+		text_fmt(&f.what, "[fault %s] matches nothing", p->fault->name);
+		text_str(&f.accepted, "a line such as match = host:443, or match = * for everything");
+		complain(p->out, p->header_line, &f, NULL, 0);
+	}
+	if (!p->seen[SEEN_TYPE]) {
+		text_fmt(&f.what, "[fault %s] has no type", p->fault->name);
+		for (int i = 0; i < FAULT_TYPE_COUNT; i++)
+			text_fmt(&f.accepted, "%s%s",
+				i == 0			   ? "type = "
+				: i + 1 < FAULT_TYPE_COUNT ? ", "
+							   : " or ",
+				fault_type_names[i]);
+		if (p->has_match_key)
+			complain(p->out, p->header_line, &f, NULL, 0);
+	} else if (!p->is_wrong) {
+		fault_settle(p->fault, p->out, p->seen, p->header_line);
+	}
+}
+
 /* What only the end of a section shows. */
 static void leave_section(struct parse *p)
 {
@@ -34,6 +58,8 @@ static void leave_section(struct parse *p)
 		text_str(&f.accepted, "a line such as match = host:443, or match = * for everything");
 		complain(p->out, p->header_line, &f, NULL, 0);
 	}
+	if (p->place == PLACE_FAULT)
+		leave_fault(p);
 }
 
 static void enter_destination(struct parse *p, const char *name, size_t n)
@@ -66,19 +92,50 @@ static void enter_destination(struct parse *p, const char *name, size_t n)
 	p->section = &c->sections[c->section_count++];
 	memcpy(p->section->policy.section, name, n);
 	p->section->policy.line = p->line;
-	p->section->first = c->pattern_count;
+	p->match = &p->section->match;
+	p->match->first = c->pattern_count;
+}
+
+static void enter_fault(struct parse *p, const char *name, size_t n)
+{
+	struct config *c = p->config;
+	if (!fault_name_is_right(name, n)) {
+		complain_plain(p->out, p->line, n ? "not a fault's name" : "a fault needs a name", n ? name : "fault",
+			n ? n : 5, "[fault NAME], at most 31 letters, digits, '.', '_' and '-'");
+		return;
+	}
+	for (uint32_t i = 0; i < c->fault_count; i++) {
+		if (parse_is(name, n, c->faults[i].name)) {
+			char header[FAULT_NAME_MAX + 20];
+			struct text t = TEXT_ON(header);
+			text_fmt(&t, "[fault %s]", c->faults[i].name);
+			assign_twice(p, header, t.len, c->faults[i].line);
+			break;
+		}
+	}
+	if (c->fault_count == c->fault_room) {
+		complain_plain(p->out, p->line, "too many faults", NULL, 0, "at most 64");
+		return;
+	}
+	p->place = PLACE_FAULT;
+	p->fault = &c->faults[c->fault_count++];
+	p->is_wrong = false;
+	memcpy(p->fault->name, name, n);
+	p->fault->line = p->line;
+	p->match = &p->fault->match;
+	p->match->first = c->pattern_count;
 }
 
 static void enter_unknown(struct parse *p, const char *kind, size_t n, const char *whole, size_t whole_len)
 {
-	static const char *const kinds[] = {"resil", "defaults", "destination", NULL};
+	static const char *const kinds[] = {"resil", "defaults", "destination", "fault", NULL};
 	struct fault f;
 	fault_clear(&f);
-	text_str(&f.what, parse_is(kind, n, "fault") ? "this version has no [fault NAME] sections" : "unknown section");
-	text_str(&f.accepted, "[resil], [defaults] or [destination NAME]");
+	text_str(&f.what, "unknown section");
+	text_str(&f.accepted, "[resil], [defaults], [destination NAME] or [fault NAME]");
 	const char *nearest = complain_nearest(kind, n, kinds);
 	if (nearest)
-		text_fmt(&f.suggestion, "[%s%s]", nearest, nearest == kinds[2] ? " NAME" : "");
+		text_fmt(&f.suggestion, "[%s%s]", nearest, nearest == kinds[2] || nearest == kinds[3] ? " NAME" : "");
 	complain(p->out, p->line, &f, whole, whole_len);
 }
 
@@ -108,6 +165,8 @@ static void enter_section(struct parse *p, const char *s, size_t n)
 	bool is_resil = parse_is(s, kind, "resil"), is_defaults = parse_is(s, kind, "defaults");
 	if (parse_is(s, kind, "destination")) {
 		enter_destination(p, name, name_len);
+	} else if (parse_is(s, kind, "fault")) {
+		enter_fault(p, name, name_len);
 	} else if ((is_resil || is_defaults) && name_len > 0) {
 		complain_plain(
 			p->out, p->line, "this section takes no name", s, n, is_resil ? "[resil]" : "[defaults]");
@@ -155,7 +214,7 @@ static void take_header(struct parse *p, const char *s, size_t n)
 	if (!close) {
 		begin_section(p);
 		complain_plain(p->out, p->line, "a section without its closing bracket", s, n,
-			"[resil], [defaults] or [destination NAME]");
+			"[resil], [defaults], [destination NAME] or [fault NAME]");
 		return;
 	}
 	const char *rest = close + 1;
@@ -195,7 +254,7 @@ static bool refuse_line(struct parse *p, const char *s, size_t n, size_t most)
 		complain_plain(p->out, p->line, "no key before the sign", s, n, "key = value");
 	else if (p->place == PLACE_NOWHERE)
 		complain_plain(p->out, p->line, "a key before any section", s, trimmed,
-			"under [resil], [defaults] or [destination NAME]");
+			"under [resil], [defaults], [destination NAME] or [fault NAME]");
 	else
 		assign_unknown(p->out, p->line, p->place, s, trimmed);
 	return true;

@@ -4,12 +4,15 @@
 
 #include <string.h>
 
-#include "policy/inside.h"
+#include "policy/fault_read.h"
 
-enum place { PLACE_NOWHERE, PLACE_RESIL, PLACE_DEFAULTS, PLACE_DESTINATION, PLACE_UNKNOWN };
+enum place { PLACE_NOWHERE, PLACE_RESIL, PLACE_DEFAULTS, PLACE_DESTINATION, PLACE_FAULT, PLACE_UNKNOWN };
 enum list { LIST_NONE, LIST_MATCH, LIST_SKIP_EXE, LIST_IGNORED };
 
-#define SEEN ((int)KEY_COUNT > (int)SETTING_COUNT ? (int)KEY_COUNT : (int)SETTING_COUNT)
+/* Of [fault NAME]: `type` behind its parameters. */
+#define SEEN_TYPE FAULT_PARAM_COUNT
+_Static_assert((int)KEY_COUNT > (int)SETTING_COUNT && (int)KEY_COUNT > (int)SEEN_TYPE, "lines of any section's keys");
+#define SEEN KEY_COUNT
 
 struct parse {
 	struct config *config;
@@ -17,7 +20,10 @@ struct parse {
 	const char *at, *end; /* not yet read */
 	uint32_t line;	      /* of the last one read */
 	enum place place;
-	struct section *section; /* PLACE_DEFAULTS, PLACE_DESTINATION */
+	struct section *section;  /* PLACE_DEFAULTS, PLACE_DESTINATION */
+	struct fault_rule *fault; /* PLACE_FAULT */
+	struct match_list *match; /* of the two that have one */
+	bool is_wrong;		  /* PLACE_FAULT: it was complained of */
 	uint32_t header_line, resil_line, defaults_line;
 	uint32_t seen[SEEN];  /* lines of the keys of this section */
 	bool has_match_key;   /* also a wrong one */

@@ -9,8 +9,8 @@ void config_patterns_text(struct text *t, const struct config *c, const struct p
 	if (p == &c->defaults.policy)
 		return;
 	const struct section *s = (const struct section *)((const char *)p - offsetof(struct section, policy));
-	for (uint32_t i = s->first; i < s->first + s->count; i++) {
-		if (i > s->first)
+	for (uint32_t i = s->match.first; i < s->match.first + s->match.count; i++) {
+		if (i > s->match.first)
 			text_str(t, ", ");
 		text_str(t, c->patterns[i].text);
 	}

@@ -63,7 +63,7 @@ static const struct line mistakes[] = {
 	{"[destination no\tthing]", "[destination no?thing] matches nothing", NULL},
 	{"[destintion x]", "unknown section ('destintion x'", "did you mean [destination NAME]?"},
 	{"whatever = 1", NULL, NULL},
-	{"[fault x]", "this version has no [fault NAME] sections ('fault x'", NULL},
+	{"[fault x]", "[fault x] matches nothing", NULL},
 	{"[destination]", "a destination needs a name", NULL},
 	{"[defaults x]", "this section takes no name ('defaults x'", NULL},
 	{"[resil", "a section without its closing bracket ('[resil'", NULL},
