@@ -167,8 +167,10 @@ static int reload_group(const struct options *o, const struct group *g)
 		status = socket_request(path, "POST", "/v1/reload", &body);
 	/* No socket (control = off, or nobody has taken it yet): the region tells the members too, only not what came
 	 * of it. */
-	if (status <= 0)
+	if (status <= 0) {
+		atomic_fetch_add(&g->region.header->config_seq, 1);
 		atomic_fetch_add(&g->region.header->reload_seq, 1);
+	}
 	if (o->is_json) {
 		print_json(g, status == 200 ? "reloaded" : status > 0 ? "refused" : "told", members, body);
 	} else if (status == 200) {

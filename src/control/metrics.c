@@ -258,7 +258,7 @@ void render_metrics_of_users(
 	for (unsigned g = 0; g < count; g++) {
 		text_str(t, "resil_config_generation");
 		group_labels(t, regions[g], users ? users[g] : NULL);
-		text_fmt(t, "} %u\n", atomic_load_explicit(&regions[g]->header->reload_seq, memory_order_relaxed));
+		text_fmt(t, "} %u\n", atomic_load_explicit(&regions[g]->header->config_seq, memory_order_relaxed));
 	}
 	family_head(t, "resil_build_info", "gauge", "Always 1; the version is in the label.");
 	text_fmt(t, "resil_build_info{version=\"%s\",layout=\"%u\"} 1\n", RESIL_VERSION, (unsigned)REGION_LAYOUT);

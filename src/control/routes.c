@@ -188,7 +188,7 @@ static int get_metrics(struct request *q, struct answer *a)
  * and by two in the one that tries a reload and is then told of it like the others. */
 static uint32_t generation(const struct region *r)
 {
-	return atomic_load_explicit(&r->header->reload_seq, memory_order_acquire);
+	return atomic_load_explicit(&r->header->config_seq, memory_order_acquire);
 }
 
 static void reload_event(struct region *r, enum event_type type, const char *reason)
@@ -211,6 +211,7 @@ static int post_reload(struct request *q, struct answer *a)
 			faults == -EBUSY ? "earlier configurations are still in use; try again"
 					 : "no memory for another configuration");
 	if (faults == 0) {
+		atomic_fetch_add_explicit(&q->region->header->config_seq, 1, memory_order_release);
 		atomic_fetch_add_explicit(&q->region->header->reload_seq, 1, memory_order_release);
 		reload_event(q->region, EVENT_RELOAD, "read again");
 		text_fmt(a->body, "{\"generation\":%u}\n", generation(q->region));

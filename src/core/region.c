@@ -15,13 +15,15 @@
 
 static const char magic[8] = "resil";
 
-_Static_assert(sizeof(struct member) == 120, "layout 3");
-_Static_assert(sizeof(struct event) == 512, "layout 3");
-_Static_assert(sizeof(struct known_name) == 944, "layout 3");
-_Static_assert(sizeof(struct endpoint) == 56, "layout 3");
-_Static_assert(sizeof(struct destination) == 5376, "layout 3");
+_Static_assert(sizeof(struct member) == 120, "layout 4");
+_Static_assert(sizeof(struct event) == 512, "layout 4");
+_Static_assert(sizeof(struct known_name) == 944, "layout 4");
+_Static_assert(sizeof(struct endpoint) == 56, "layout 4");
+_Static_assert(sizeof(struct fault_entry) == 544, "layout 4");
+_Static_assert(sizeof(struct fault_count) == 344, "layout 4");
+_Static_assert(sizeof(struct destination) == 5376, "layout 4");
 _Static_assert(
-	offsetof(struct destination, breaker) % 64 == 0 && offsetof(struct destination, lease) % 64 == 0, "layout 3");
+	offsetof(struct destination, breaker) % 64 == 0 && offsetof(struct destination, lease) % 64 == 0, "layout 4");
 
 static size_t aligned(size_t n)
 {
@@ -48,9 +50,19 @@ static size_t endpoints_at(void)
 	return known_at() + aligned(sizeof(struct known_name) * REGION_KNOWN);
 }
 
-static size_t destinations_at(void)
+static size_t faults_at(void)
 {
 	return endpoints_at() + aligned(sizeof(struct endpoint) * REGION_ENDPOINTS);
+}
+
+static size_t fault_counts_at(void)
+{
+	return faults_at() + aligned(sizeof(struct fault_entry) * REGION_FAULTS);
+}
+
+static size_t destinations_at(void)
+{
+	return fault_counts_at() + aligned(sizeof(struct fault_count) * REGION_FAULT_COUNTS);
 }
 
 size_t region_size(uint32_t capacity)
@@ -74,6 +86,8 @@ static void point(struct region *r, void *at, uint32_t capacity)
 	r->events = (struct event *)(void *)(base + events_at());
 	r->known = (struct known_name *)(void *)(base + known_at());
 	r->endpoints = (struct endpoint *)(void *)(base + endpoints_at());
+	r->faults = (struct fault_entry *)(void *)(base + faults_at());
+	r->fault_counts = (struct fault_count *)(void *)(base + fault_counts_at());
 	r->destinations = (struct destination *)(void *)(base + destinations_at());
 	r->capacity = capacity;
 	r->size = region_size(capacity);

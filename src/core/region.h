@@ -3,7 +3,7 @@
  *
  * Layout (offsets only, no pointers; another layout is another file, its number is in the name):
  *    header | members[REGION_MEMBERS] | events[REGION_EVENTS] | known[REGION_KNOWN] | endpoints[REGION_ENDPOINTS] |
- *    destinations[capacity]
+ *    faults[REGION_FAULTS] | fault_counts[REGION_FAULT_COUNTS] | destinations[capacity]
  * Writers: every member and the command, by atomics only; there is no lock anywhere. Readers: the same.
  * A crash at any line: each structure says beside itself what a half-done write leaves and who redoes it.
  * Never trusted for memory safety (E10): sizes and counts used for access are this process's own (struct region),
@@ -24,7 +24,7 @@
 #include "core/latency.h"
 #include "core/window.h"
 
-#define REGION_LAYOUT 3
+#define REGION_LAYOUT 4
 #define REGION_MEMBERS 1024
 #define REGION_EVENTS 512
 #define REGION_CAPACITY_MAX 65000 /* destination indexes fit 16 bits (member.use) */
@@ -35,7 +35,10 @@
 #define REGION_KNOWN 256 /* names whose last good answer is kept */
 #define REGION_KNOWN_ADDRESSES 32
 #define REGION_ENDPOINTS 1024 /* addresses of names that have several */
-#define MEMBER_USES 16	      /* destinations a member counts its calls in flight for */
+#define REGION_FAULTS 32      /* faults added at run time */
+#define REGION_FAULT_SPEC 512
+#define REGION_FAULT_COUNTS 256 /* of a fault at a destination */
+#define MEMBER_USES 16		/* destinations a member counts its calls in flight for */
 
 /* A process of the group.
  * id: pid 22 bits | start time (clock ticks since boot, modulo 2^28) 28 | reuse 14. Claimed by CAS from 0 (or from a
@@ -92,6 +95,26 @@ struct endpoint {
 	uint8_t ip[16];
 	uint32_t scope;
 	_Atomic uint32_t life;
+};
+
+/* A fault added at run time; faults.h says how it is written and read. */
+struct fault_entry {
+	_Atomic uint64_t word;
+	uint64_t check; /* of all after it, and of the word's number */
+	int64_t begun_ns, until_ns;
+	char spec[REGION_FAULT_SPEC];
+};
+
+/* A fault at a destination: faults.h. All counters are relaxed and monotonic, until it is given away. */
+struct fault_count {
+	_Atomic uint64_t key; /* 0: free */
+	_Atomic uint64_t ready_key;
+	_Atomic uint64_t calls; /* that it was asked of: the next one's number */
+	_Atomic uint64_t hits;
+	_Atomic uint64_t known; /* turns (high 32) of which so many (low 32) are hits: engine/fault.c */
+	_Atomic int64_t used_ns, told_ns;
+	char fault[32];
+	char destination[REGION_NAME_MAX + 1];
 };
 
 /* One circuit. key_hash is claimed by CAS from 0; name and policy are a function of the key, so whoever meets a claimed
@@ -161,13 +184,17 @@ struct region_header {
 	char group[65];
 	_Atomic uint32_t
 		is_off; /* `resil off`: every member passes everything through; enum of bypass.h, by which ways */
-	_Atomic uint32_t reload_seq;	   /* members re-read their configuration when it has moved */
+	_Atomic uint32_t reload_seq;	   /* members look for what has changed when it has moved: either of */
+	_Atomic uint32_t config_seq;	   /* ... their configuration is to be read again */
+	_Atomic uint32_t fault_seq;	   /* ... a fault was added or taken out */
 	_Atomic uint64_t event_seq;	   /* last one given out */
 	_Atomic uint64_t config_complaint; /* hash of the configuration fault already said on stderr (E8) */
 	_Atomic uint64_t control_owner;	   /* member id that serves the socket; 0 none */
 	_Atomic uint64_t standby[2];	   /* member ids that wait to take it over */
 	_Atomic uint64_t registry_full;	   /* destinations that ran unguarded for want of a place (B17) */
 	_Atomic uint64_t registry_evictions;
+	_Atomic uint64_t fault_number; /* last one given out */
+	_Atomic uint64_t fault_seed;   /* of the group's choices; 0: none yet */
 };
 
 /* This process's hold on a region. Zero-initialised is "not attached". */
@@ -177,6 +204,8 @@ struct region {
 	struct event *events;
 	struct known_name *known;
 	struct endpoint *endpoints;
+	struct fault_entry *faults;
+	struct fault_count *fault_counts;
 	struct destination *destinations;
 	uint32_t capacity;
 	bool is_shared; /* false: private memory (state = private, or no shared memory to be had) */

@@ -20,6 +20,7 @@
 #include "core/events.h"
 #include "core/member.h"
 #include "engine/ambient.h"
+#include "engine/fault.h"
 #include "policy/policy.h"
 
 #define REGIONS_MAX 8
@@ -47,6 +48,7 @@ static _Atomic int64_t attached_ns, look_again_ns, retry_ns;
 _Atomic bool guest_is_off;
 _Atomic bool guest_must_join; /* forked: not a member yet */
 _Atomic uint32_t guest_reload_seen;
+static _Atomic uint32_t config_seen;
 
 static const char *env(const char *name)
 {
@@ -175,7 +177,7 @@ static void tell(const struct event *e)
 
 static void load_config(void)
 {
-	static char file[512], set[4096];
+	static char file[512], set[4096], faults_asked[4097];
 	char errors[3500];
 	struct text t = TEXT_ON(errors);
 	bool is_optional = true;
@@ -191,6 +193,11 @@ static void load_config(void)
 		if (!text_copy(set, sizeof set, asked))
 			text_copy(set, sizeof set, "RESIL_SET is longer than 4095 bytes");
 		source.set = set;
+	}
+	const char *asked_faults = env("RESIL_FAULTS");
+	if (asked_faults && *asked_faults) {
+		text_copy(faults_asked, sizeof faults_asked, asked_faults);
+		source.faults = faults_asked;
 	}
 	int faults = 0;
 	struct config *c = config_load(&source, &t, &faults);
@@ -231,6 +238,8 @@ void guest_init(int argc, char **argv)
 	guest_on = true;
 	load_config();
 	ambient_init();
+	if (guest_on)
+		fault_init();
 }
 
 void guest_restrict(bool is_so)
@@ -366,6 +375,8 @@ static void attach(int64_t now_ns)
 	atomic_store(&guest_must_join, false);
 	look_for_off_markers();
 	atomic_store(&guest_reload_seen, atomic_load(&r->header->reload_seq));
+	atomic_store(&config_seen, atomic_load(&r->header->config_seq));
+	fault_attached(r);
 	atomic_store(&attached_ns, now_ns);
 	atomic_store(&look_again_ns, now_ns + LOOK_AGAIN_NS);
 	atomic_store(&attached_count, n + 1);
@@ -463,14 +474,8 @@ void guest_forked(void)
 	atomic_store(&guest_must_join, true);
 }
 
-void guest_reload(struct region *r)
+static void reload_config(struct region *r)
 {
-	uint32_t asked = atomic_load_explicit(&r->header->reload_seq, memory_order_relaxed);
-	uint32_t seen = atomic_load_explicit(&guest_reload_seen, memory_order_relaxed);
-	if (asked == seen || guest_is_restricted())
-		return;
-	if (!atomic_compare_exchange_strong(&guest_reload_seen, &seen, asked))
-		return;
 	char errors[1024];
 	struct text t = TEXT_ON(errors);
 	errors[0] = '\0';
@@ -481,4 +486,18 @@ void guest_reload(struct region *r)
 	text_copy(e.reason, sizeof e.reason, errors[0] ? errors : "the configuration could not be read again");
 	events_add(r, &e);
 	log_line(errors);
+}
+
+void guest_reload(struct region *r)
+{
+	uint32_t asked = atomic_load_explicit(&r->header->reload_seq, memory_order_relaxed);
+	uint32_t seen = atomic_load_explicit(&guest_reload_seen, memory_order_relaxed);
+	if (asked == seen || guest_is_restricted())
+		return;
+	if (!atomic_compare_exchange_strong(&guest_reload_seen, &seen, asked))
+		return;
+	uint32_t config = atomic_load_explicit(&r->header->config_seq, memory_order_relaxed);
+	if (atomic_exchange(&config_seen, config) != config)
+		reload_config(r);
+	fault_follow(r);
 }

@@ -46,19 +46,28 @@ static uint32_t at_most(uint32_t n, uint32_t most)
 	return n < most ? n : most;
 }
 
+static size_t at_most_size(size_t n, size_t most)
+{
+	return n < most ? n : most;
+}
+
 /* Room for what a text can hold at most; only what is written is ever touched. */
-static struct config *config_new(const struct source_bytes *b, const char *file, const char *faults)
+static struct config *config_new(
+	const struct source_bytes *b, const char *file, const char *faults, size_t specs_len, uint32_t specs)
 {
 	uint32_t sections = at_most(b->brackets, CONFIG_POLICIES_MAX - 1);
-	uint32_t specs = 0, spec_commas = 0;
-	size_t specs_len = faults ? strlen(faults) : 0;
-	for (size_t i = 0; i < specs_len; i++) {
-		specs += i == 0 || faults[i] == '\n';
-		spec_commas += faults[i] == ',';
+	/* Of a specification: at most a pattern for each other byte. */
+	if (faults) {
+		specs_len = strlen(faults);
+		for (size_t i = 0; i < specs_len; i++)
+			specs += i == 0 || faults[i] == '\n';
 	}
 	uint32_t fault_room = at_most(b->brackets + specs, CONFIG_FAULTS_MAX);
 	uint32_t patterns =
-		sections || specs ? at_most(b->commas + b->lines + specs + spec_commas, CONFIG_MATCHES_MAX) : 0;
+		sections || specs
+			? at_most(b->commas + b->lines + (uint32_t)at_most_size(specs_len, CONFIG_MATCHES_MAX),
+				  CONFIG_MATCHES_MAX)
+			: 0;
 	/* A pattern is kept as it was written and as it is compared, each with the byte that its comma takes in the
 	 * file. */
 	size_t pool = strlen(file) + 1 + 2 * (b->len + 1) + 2 * (specs_len + 1);
@@ -163,7 +172,7 @@ struct config *config_load(const struct config_source *source, struct text *erro
 
 	*error_count = of_file.count;
 	/* An optional file that is not there is none. */
-	struct config *c = config_new(&b, is_read || of_file.count > 0 ? file : "", source->faults);
+	struct config *c = config_new(&b, is_read || of_file.count > 0 ? file : "", source->faults, 0, 0);
 	if (!c) {
 		source_free(&b);
 		return NULL;
@@ -190,6 +199,30 @@ struct config *config_load(const struct config_source *source, struct text *erro
 	}
 	settle(&c->defaults.policy, c->is_broken);
 	c->guards_look_ups |= config_guards_look_up(&c->defaults.policy);
+	trim(c);
+	return c;
+}
+
+struct config *config_load_faults(const struct fault_given *given, uint32_t count)
+{
+	struct source_bytes none = {.at = NULL};
+	struct complaints unsaid = {.source = ""};
+	size_t room = 1;
+	for (uint32_t i = 0; i < count; i++)
+		room += strlen(given[i].spec) + 1;
+	struct config *c = config_new(&none, "", NULL, room, count);
+	if (!c)
+		return NULL;
+	set_builtin(c);
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t before = c->fault_count;
+		fault_read_spec(c, given[i].spec, strlen(given[i].spec), &unsaid);
+		if (c->fault_count == before)
+			continue;
+		c->faults[before].number = given[i].number;
+		c->faults[before].begun_ns = given[i].begun_ns;
+		c->faults[before].until_ns = given[i].until_ns;
+	}
 	trim(c);
 	return c;
 }

@@ -28,8 +28,20 @@ struct fault_rule {
 	uint32_t line; /* of the file; 0: a specification */
 	uint32_t set;  /* 1u << enum fault_param: those given */
 	uint64_t value[FAULT_PARAM_COUNT];
+	/* Of one added at run time; else 0. until_ns 0: until it is taken out. */
+	uint64_t number;
+	int64_t begun_ns, until_ns;
 	struct match_list match;
 };
+
+/* One added at run time, for a set of its own. */
+struct fault_given {
+	const char *spec;
+	uint64_t number; /* never 0 */
+	int64_t begun_ns, until_ns;
+};
+/* A configuration of nothing but these; those that are none are left out. Null: no memory. */
+struct config *config_load_faults(const struct fault_given *given, uint32_t count);
 
 /* In the order in which they were read; null beyond the end. Of a broken configuration: none. */
 const struct fault_rule *config_fault(const struct config *c, uint32_t index);

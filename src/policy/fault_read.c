@@ -619,7 +619,7 @@ static bool read_attribute(struct config *c, struct fault_rule *f, const char *s
 	return false;
 }
 
-static void read_spec(struct config *c, const char *s, size_t n, struct complaints *out)
+void fault_read_spec(struct config *c, const char *s, size_t n, struct complaints *out)
 {
 	const char *end = s + n, *word;
 	size_t len;
@@ -658,7 +658,7 @@ void fault_read_specs(struct config *c, const char *specs, struct complaints *ou
 {
 	for (const char *s = specs; *s;) {
 		size_t n = strcspn(s, "\n");
-		read_spec(c, s, n, out);
+		fault_read_spec(c, s, n, out);
 		s += n + (s[n] == '\n');
 	}
 }

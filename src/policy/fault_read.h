@@ -24,5 +24,7 @@ bool fault_settle(struct fault_rule *f, struct complaints *out, const uint32_t *
 /* What a specification takes of the pool and patterns at most is known from its length. Lines of them, onto a
  * configuration. */
 void fault_read_specs(struct config *c, const char *specs, struct complaints *out);
+/* One of n bytes. */
+void fault_read_spec(struct config *c, const char *s, size_t n, struct complaints *out);
 
 #endif

@@ -26,13 +26,16 @@ struct holder {
 	_Atomic int32_t count;	       /* readers, and for a moment those who come too late */
 };
 
-static struct holder holders[HOLDERS];
-static _Atomic uint32_t current; /* index + 1; 0: none yet */
+/* What is swapped whole: the configuration, and faults added at run time. */
+static struct shelf {
+	struct holder holders[HOLDERS];
+	_Atomic uint32_t current; /* index + 1; 0: none yet */
+} in_force, added;
 static _Atomic uint32_t generation;
 static _Atomic int32_t installer; /* pid; 0: nobody installs */
 
 /* Written by policy_set_source, read under the installer's flag. */
-static char source_file[PATH_MAX_BYTES], source_set[CONFIG_SET_MAX + 2];
+static char source_file[PATH_MAX_BYTES], source_set[CONFIG_SET_MAX + 2], source_faults[CONFIG_SET_MAX + 2];
 static struct config_source source;
 
 static bool installer_enter(void)
@@ -49,12 +52,12 @@ static void installer_leave(void)
 }
 
 /* Frees what no reader holds; returns an empty holder, or null. */
-static struct holder *sweep(void)
+static struct holder *sweep(struct shelf *s)
 {
 	struct holder *empty = NULL;
-	uint32_t now = atomic_load(&current);
+	uint32_t now = atomic_load(&s->current);
 	for (uint32_t i = 0; i < HOLDERS; i++) {
-		struct holder *h = &holders[i];
+		struct holder *h = &s->holders[i];
 		if (i + 1 == now || atomic_load(&h->count) != 0)
 			continue;
 		struct config *c = atomic_exchange(&h->config, NULL);
@@ -64,16 +67,21 @@ static struct holder *sweep(void)
 	return empty;
 }
 
-static int install(struct config *c)
+static int install_on(struct shelf *s, struct config *c)
 {
-	struct holder *h = sweep();
+	struct holder *h = sweep(s);
 	if (!h)
 		return -EBUSY;
 	atomic_store(&h->config, c);
-	atomic_store(&current, (uint32_t)(h - holders) + 1);
+	atomic_store(&s->current, (uint32_t)(h - s->holders) + 1);
 	atomic_fetch_add(&generation, 1);
-	sweep();
+	sweep(s);
 	return 0;
+}
+
+static int install(struct config *c)
+{
+	return install_on(&in_force, c);
 }
 
 int policy_install(struct config *c)
@@ -85,30 +93,54 @@ int policy_install(struct config *c)
 	return err;
 }
 
-const struct config *policy_acquire(void)
+int policy_install_faults(struct config *c)
+{
+	if (!installer_enter())
+		return -EBUSY;
+	int err = install_on(&added, c);
+	installer_leave();
+	return err;
+}
+
+static const struct config *acquire(struct shelf *s)
 {
 	for (;;) {
-		uint32_t now = atomic_load(&current);
+		uint32_t now = atomic_load(&s->current);
 		if (now == 0)
 			return NULL;
-		struct holder *h = &holders[now - 1];
+		struct holder *h = &s->holders[now - 1];
 		atomic_fetch_add(&h->count, 1);
-		if (atomic_load(&current) == now)
+		if (atomic_load(&s->current) == now)
 			return atomic_load(&h->config);
 		atomic_fetch_sub(&h->count, 1);
 	}
 }
 
-void policy_release(const struct config *c)
+const struct config *policy_acquire(void)
 {
-	if (!c)
-		return;
+	return acquire(&in_force);
+}
+
+const struct config *policy_acquire_faults(void)
+{
+	return acquire(&added);
+}
+
+static bool release(struct shelf *s, const struct config *c)
+{
 	for (uint32_t i = 0; i < HOLDERS; i++) {
-		if (atomic_load_explicit(&holders[i].config, memory_order_relaxed) == c) {
-			atomic_fetch_sub(&holders[i].count, 1);
-			return;
+		if (atomic_load_explicit(&s->holders[i].config, memory_order_relaxed) == c) {
+			atomic_fetch_sub(&s->holders[i].count, 1);
+			return true;
 		}
 	}
+	return false;
+}
+
+void policy_release(const struct config *c)
+{
+	if (c && !release(&in_force, c))
+		release(&added, c);
 }
 
 uint32_t policy_generation(void)
@@ -127,6 +159,10 @@ void policy_set_source(const struct config_source *from)
 		/* A text too long stays too long, and is refused when it is read. */
 		text_copy(source_set, sizeof source_set, from->set);
 		source.set = source_set;
+	}
+	if (from->faults) {
+		text_copy(source_faults, sizeof source_faults, from->faults);
+		source.faults = source_faults;
 	}
 }
 

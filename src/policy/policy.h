@@ -10,6 +10,9 @@
 /* Puts a configuration into force. 0, or -EBUSY when every holder is still held (try again later; c stays the
  * caller's). */
 int policy_install(struct config *c);
+/* Faults added at run time, apart from it and in the same way; null: none. -EBUSY as above. */
+int policy_install_faults(struct config *c);
+const struct config *policy_acquire_faults(void);
 /* The configuration in force, held; null before the first install. Release with the same pointer. */
 const struct config *policy_acquire(void);
 void policy_release(const struct config *c);

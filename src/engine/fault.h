@@ -1,0 +1,22 @@
+/* Faults in force: a layer below everything else of ours. Where any is asked for, entries of the table of real
+ * functions (base/real.h) lead here, and from here to libc: so breaker, deadline and fallback meet an injected error
+ * exactly as the kernel's own, and where none is asked for there is nothing, not even a branch.
+ *
+ *   app ──> hook ──> engine ──> real.connect ──> fault_connect: hit? its errno   else libc's connect
+ *
+ * Which call is hit is decided by numbers (fault_decide.h). */
+#ifndef RESIL_ENGINE_FAULT_H
+#define RESIL_ENGINE_FAULT_H
+
+#include "core/region.h"
+
+/* From the constructor, after the configuration is in force: what the environment asks for. */
+void fault_init(void);
+/* Rules may have changed: by a reload, or in the region. Puts the layer in, or takes it out. */
+void fault_follow(struct region *r);
+/* Joined a group: rules that the region has are taken over. */
+void fault_attached(struct region *r);
+/* Two numbers lead to one socket from now on. */
+void fault_share(int from, int to);
+
+#endif
