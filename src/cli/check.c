@@ -17,7 +17,13 @@ bool settings_load(struct settings *s, const char *file, const char *set)
 
 bool settings_load_as(struct settings *s, const char *file, const char *set, const char *(*getenv_fn)(const char *name))
 {
-	struct config_source source = {.set = set};
+	return settings_load_with(s, file, set, file ? NULL : getenv_fn("RESIL_FAULTS"), getenv_fn);
+}
+
+bool settings_load_with(struct settings *s, const char *file, const char *set, const char *faults,
+	const char *(*getenv_fn)(const char *name))
+{
+	struct config_source source = {.set = set, .faults = faults && *faults ? faults : NULL};
 	memset(s, 0, sizeof *s);
 	s->errors = malloc(ERRORS_MAX);
 	if (!s->errors)

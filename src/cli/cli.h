@@ -27,8 +27,8 @@ struct verb {
 };
 
 extern const struct verb verb_run, verb_status, verb_top, verb_why, verb_events, verb_which, verb_check, verb_doctor,
-	verb_advise, verb_force, verb_reset, verb_off, verb_on, verb_reload, verb_metrics, verb_members, verb_export,
-	verb_complete, verb_version, verb_help;
+	verb_advise, verb_fault, verb_force, verb_reset, verb_off, verb_on, verb_reload, verb_metrics, verb_members,
+	verb_export, verb_complete, verb_version, verb_help;
 /* Null beyond the end; by name, null: none. */
 const struct verb *verb_at(size_t i);
 const struct verb *verb_find(const char *name);
@@ -96,6 +96,8 @@ void groups_freshen(struct groups *g);
  * the user and the machine are said once, and also where there is no group yet. False: none holds. */
 unsigned group_bypass(const struct group *g);
 bool groups_say_bypass(const struct groups *g, const struct options *o);
+/* Which faults are on, a line each on stderr with what lifts it. */
+void groups_say_faults(const struct groups *g, const struct options *o);
 /* " -g GROUP -p PID --all-users", as far as they were given: for commands that undo. group: null: the options' own. */
 const char *options_again(const struct options *o, const char *group);
 /* The destinations of a region by name: malloc'd indices, *n of them. */

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "control/faults_admin.h"
 #include "control/nearby.h"
 #include "core/bypass.h"
 #include "core/identity.h"
@@ -432,6 +434,15 @@ static unsigned place_bypass(const struct options *o)
 	return bypass_markers(root, !o->all_users && groups_place(o, dir, suffix) == 0 ? dir : "");
 }
 
+#define FAULT_IS_LATELY_NS (60 * NS_PER_S)
+
+static bool text_is_printable(const char *s)
+{
+	while (*s && (unsigned char)*s >= 0x20 && (unsigned char)*s < 0x7f)
+		s++;
+	return *s == '\0';
+}
+
 bool groups_say_bypass(const struct groups *g, const struct options *o)
 {
 	unsigned found = place_bypass(o);
@@ -458,6 +469,34 @@ bool groups_say_bypass(const struct groups *g, const struct options *o)
 		is_any |= one != 0;
 	}
 	return is_any || found != 0;
+}
+
+/* A line for each fault that is added, and for each other that has hit a call lately. */
+void groups_say_faults(const struct groups *g, const struct options *o)
+{
+	int64_t now = clock_now_ns();
+	for (size_t i = 0; g->at && i < g->n; i++) {
+		const struct region *r = &g->at[i].region;
+		struct fault_shown shown;
+		char name[32], destination[REGION_NAME_MAX + 1];
+		uint64_t hits;
+		if (!faults_admin_has_members(r, group_member_lives, &g->at[i]))
+			continue;
+		for (int at = 0; (at = faults_admin_next(r, (uint32_t)at, now, &shown)) >= 0; at++)
+			fprintf(stderr, "resil: a fault is on in group %s: %s; 'resil fault rm %s%s' lifts it\n",
+				g->at[i].name, shown.spec, shown.name, options_again(o, g->at[i].name));
+		for (int at = 0; (at = faults_next_count(r, (uint32_t)at, name, destination, &hits)) >= 0; at++) {
+			int64_t used = atomic_load_explicit(&r->fault_counts[at].used_ns, memory_order_relaxed);
+			bool is_added = false;
+			for (int k = 0; (k = faults_admin_next(r, (uint32_t)k, now, &shown)) >= 0; k++)
+				is_added |= strcmp(shown.name, name) == 0;
+			if (is_added || now - used > FAULT_IS_LATELY_NS || !text_is_printable(name) ||
+				!text_is_printable(destination))
+				continue;
+			fprintf(stderr, "resil: a fault is on in group %s: %s has hit %llu calls to %s\n",
+				g->at[i].name, name, (unsigned long long)hits, destination);
+		}
+	}
 }
 
 static int by_destination(const void *a, const void *b, void *region)

@@ -12,6 +12,7 @@
 #include "cli/settings.h"
 #include "cli/shim.h"
 #include "policy/ambient.h"
+#include "policy/fault.h"
 
 /* ---- the shim ---- */
 
@@ -89,8 +90,9 @@ static bool preload(const char *shim)
 /* ---- options ---- */
 
 struct plan {
-	const char *config, *group;
-	char *set;
+	const char *config, *group, *journal, *replay;
+	char *set, *faults;
+	bool has_faults;       /* the configuration has, too */
 	const char **settings; /* each -s, room for all of argv */
 	size_t n_settings;
 	bool is_required, is_verbose;
@@ -108,6 +110,18 @@ static bool add_setting(struct plan *p, const char *setting)
 	free(p->set);
 	p->set = all;
 	p->settings[p->n_settings++] = setting;
+	return true;
+}
+
+/* --fault SPEC, onto what RESIL_FAULTS has: a line each. */
+static bool add_fault(struct plan *p, const char *spec)
+{
+	const char *old = p->faults ? p->faults : getenv("RESIL_FAULTS");
+	char *all;
+	if (asprintf(&all, "%s%s%s", old ? old : "", old && old[0] ? "\n" : "", spec) < 0)
+		return false;
+	free(p->faults);
+	p->faults = all;
 	return true;
 }
 
@@ -133,6 +147,9 @@ static int read_options(const struct verb *verb, int argc, char **argv, struct p
 		{"group", required_argument, NULL, 'g'},
 		{"set", required_argument, NULL, 's'},
 		{"deadline", required_argument, NULL, 'd'},
+		{"fault", required_argument, NULL, 'f'},
+		{"journal", required_argument, NULL, 'J'},
+		{"replay", required_argument, NULL, 'R'},
 		{"require", no_argument, NULL, 'r'},
 		{"verbose", no_argument, NULL, 'v'},
 		{"help", no_argument, NULL, 'h'},
@@ -170,6 +187,18 @@ static int read_options(const struct verb *verb, int argc, char **argv, struct p
 				break;
 			why[strcspn(why, "\n")] = '\0';
 			return wrong(verb, "%s", why);
+		case 'f':
+			if (strchr(optarg, '\n') || strspn(optarg, " \t") == strlen(optarg))
+				return wrong(verb, "'%s' is no fault: TYPE DESTINATION [KEY=VALUE]...", optarg);
+			if (!add_fault(p, optarg))
+				return RUN_FAILED;
+			break;
+		case 'J': p->journal = optarg; break;
+		case 'R':
+			if (access(optarg, R_OK) != 0)
+				return wrong(verb, "--replay: '%s' cannot be read", optarg);
+			p->replay = optarg;
+			break;
 		case 'r': p->is_required = true; break;
 		case 'v': p->is_verbose = true; break;
 		case 'h': verb_print_help(verb, stdout); return EXIT_DONE;
@@ -201,12 +230,14 @@ static const char *setting_at_fault(const struct plan *p, const char *line, size
 
 static void print_faults(const struct plan *p, const struct settings *s)
 {
-	static const char name[] = "RESIL_SET";
+	static const char name[] = "RESIL_SET", faults[] = "RESIL_FAULTS";
 	size_t skip = sizeof name - 1;
 	for (const char *line = s->errors; *line;) {
 		size_t n = strcspn(line, "\n");
 		const char *setting = strncmp(line, name, skip) == 0 ? setting_at_fault(p, line, n) : NULL;
-		if (setting)
+		if (p->faults && strncmp(line, faults, sizeof faults - 1) == 0)
+			fprintf(stderr, "--fault%.*s\n", (int)(n - (sizeof faults - 1)), line + sizeof faults - 1);
+		else if (setting)
 			fprintf(stderr, "-s %s%.*s\n", setting, (int)(n - skip), line + skip);
 		else
 			fprintf(stderr, "%.*s\n", (int)n, line);
@@ -216,16 +247,18 @@ static void print_faults(const struct plan *p, const struct settings *s)
 		fputs("(and more)\n", stderr);
 }
 
-static bool configuration_is_right(const struct plan *p)
+static bool configuration_is_right(struct plan *p)
 {
 	struct settings s;
-	if (!settings_load(&s, p->config, p->set ? p->set : getenv("RESIL_SET"))) {
+	if (!settings_load_with(&s, p->config, p->set ? p->set : getenv("RESIL_SET"),
+		    p->faults ? p->faults : getenv("RESIL_FAULTS"), own_getenv)) {
 		fputs("resil run: no memory for the configuration\n", stderr);
 		return false;
 	}
 	if (!p->is_verbose) /* which sets it */
 		settings_check_log(&s, true);
 	bool is_right = s.faults == 0;
+	p->has_faults = config_fault(s.config, 0) != NULL;
 	print_faults(p, &s);
 	settings_free(&s);
 	return is_right;
@@ -266,6 +299,18 @@ static bool set_ambient(const struct plan *p)
 	return setenv("RESIL_DEADLINE_AT", at, 1) == 0 && unsetenv("RESIL_DEADLINE") == 0;
 }
 
+/* As it is from here, wherever the program goes. */
+static bool set_path(const char *name, const char *path)
+{
+	char here[PATH_MAX], full[2 * PATH_MAX];
+	if (!path)
+		return true;
+	if (path[0] == '/' || !getcwd(here, sizeof here))
+		return setenv(name, path, 1) == 0;
+	snprintf(full, sizeof full, "%s/%s", here, path);
+	return setenv(name, full, 1) == 0;
+}
+
 static bool set_environment(const struct plan *p)
 {
 	char absolute[PATH_MAX];
@@ -279,6 +324,15 @@ static bool set_environment(const struct plan *p)
 		is_set &= setenv("RESIL_SET", p->set, 1) == 0;
 	if (p->is_verbose)
 		is_set &= setenv("RESIL_LOG", "stderr", 1) == 0;
+	if (p->faults)
+		is_set &= setenv("RESIL_FAULTS", p->faults, 1) == 0;
+	/* Numbers begin anew with each run, and times count from its start. */
+	if (p->has_faults) {
+		char run[24];
+		snprintf(run, sizeof run, "%lld", (long long)p->start_ns);
+		is_set &= setenv("RESIL_RUN", run, 1) == 0;
+	}
+	is_set &= set_path("RESIL_JOURNAL", p->journal) && set_path("RESIL_REPLAY", p->replay);
 	return is_set && set_ambient(p);
 }
 
@@ -314,8 +368,9 @@ static int run_run(const struct verb *verb, int argc, char **argv)
 
 const struct verb verb_run = {
 	.name = "run",
-	.arguments =
-		"[-c FILE] [-g GROUP] [-s KEY=VALUE]... [--deadline TIME] [--require] [-v] [--] PROGRAM [ARGUMENT]...",
+	.arguments = "[-c FILE] [-g GROUP] [-s KEY=VALUE]... [--deadline TIME] [--fault SPEC]... [--require] [-v] [--] "
+		     "PROGRAM "
+		     "[ARGUMENT]...",
 	.summary = "runs a program under the shim",
 	.help = "Checks the configuration and whether the shim can reach the program, then becomes the program, with "
 		"LD_PRELOAD set.\n\n"
@@ -327,6 +382,11 @@ const struct verb verb_run = {
 		"      --deadline TIME  what the program and all it starts have left from now on, such as 5s "
 		"(RESIL_DEADLINE_AT);\n"
 		"                       inside another one it can only shorten\n"
+		"      --fault SPEC     injects a fault: 'TYPE DEST [KEY=VALUE]...' ('resil help fault' has types and "
+		"keys); may "
+		"repeat\n"
+		"      --journal FILE   writes down which calls faults have hit and which not\n"
+		"      --replay FILE    hits the calls that were hit in that journal, and no others\n"
 		"      --require        does not start a program that the shim cannot reach (126)\n"
 		"  -v, --verbose        the shim logs to stderr (RESIL_LOG=stderr)\n\n"
 		"Example:\n  resil run -s connect_timeout=300ms curl http://api.internal/\n\n"

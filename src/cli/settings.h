@@ -16,6 +16,9 @@ bool settings_load(struct settings *s, const char *file, const char *set);
 /* The same with another process's variables. */
 bool settings_load_as(
 	struct settings *s, const char *file, const char *set, const char *(*getenv_fn)(const char *name));
+/* And RESIL_FAULTS, which the two above take where no file is given; null: none. */
+bool settings_load_with(struct settings *s, const char *file, const char *set, const char *faults,
+	const char *(*getenv_fn)(const char *name));
 /* RESIL_LOG as a further setting: a fault where it names no place. A file that cannot be written: a fault too, or with
  * is_lenient a remark on stderr. */
 void settings_check_log(struct settings *s, bool is_lenient);

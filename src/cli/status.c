@@ -148,6 +148,7 @@ static int run_status(const struct verb *verb, int argc, char **argv)
 	groups_freshen(&g);
 	(s.o.is_json ? status_json : status_table)(&s, &g, clock_now_ns());
 	groups_say_bypass(&g, &s.o);
+	groups_say_faults(&g, &s.o);
 	if (s.shown == 0 && s.destination)
 		code = groups_lack(&g, s.destination);
 	else if (s.shown == 0 && !s.o.is_json && !is_wrong)

@@ -50,6 +50,7 @@ void event_text(struct text *t, const struct region *r, const struct event *e)
 		text_fmt(t, "%s limit of ", e->reason);
 		text_duration(t, e->value);
 		return;
+	case EVENT_FAULT: text_fmt(t, "%s, %lld so far", e->reason, (long long)e->value); return;
 	case EVENT_RELOAD: text_fmt(t, "generation %lld", (long long)e->value); return;
 	default: text_str(t, e->reason);
 	}

@@ -10,6 +10,7 @@
 #include "cli/settings.h"
 #include "control/nearby.h"
 #include "control/params.h"
+#include "policy/fault.h"
 #include "policy/policy.h"
 #include "policy/route.h"
 
@@ -162,6 +163,7 @@ struct finding {
 	const struct addr *addr; /* null for a name */
 	const struct place *place;
 	char breaker[300];
+	const char *exe;
 	bool has_state;
 	struct seen seen;
 };
@@ -172,6 +174,56 @@ static void rule_origin(char *to, size_t cap, const struct finding *f)
 		snprintf(to, cap, "%s:%u", config_file(f->config), f->policy->line);
 	else
 		snprintf(to, cap, "%s", config_file(f->config)[0] ? config_file(f->config) : "built-in");
+}
+
+/* The next fault of the configuration that fits, from *i on. */
+static const struct fault_rule *next_fault(const struct finding *f, uint32_t *i)
+{
+	struct target target = {.addr = f->addr, .name = f->place->name[0] ? f->place->name : NULL, .exe = f->exe};
+	const struct fault_rule *fault;
+	while ((fault = config_fault(f->config, (*i)++)) != NULL)
+		if (config_fault_fits(f->config, fault, &target))
+			return fault;
+	return NULL;
+}
+
+static void print_faults(struct table *t, const struct finding *f)
+{
+	char name[48], spec_at[600], origin_at[4200];
+	const struct fault_rule *fault;
+	for (uint32_t i = 0; (fault = next_fault(f, &i)) != NULL;) {
+		struct text spec = TEXT_ON(spec_at), origin = TEXT_ON(origin_at);
+		spec_at[0] = origin_at[0] = '\0';
+		snprintf(name, sizeof name, "fault %s", fault->name);
+		config_fault_text(&spec, f->config, fault);
+		config_fault_origin_text(&origin, f->config, fault);
+		const char *cells[] = {name, spec_at, origin_at};
+		table_row(t, cells);
+	}
+}
+
+static void json_faults(struct text *t, const struct finding *f)
+{
+	char text_at[4200];
+	const struct fault_rule *fault;
+	const char *comma = "";
+	text_str(t, ",\"faults\":[");
+	for (uint32_t i = 0; (fault = next_fault(f, &i)) != NULL; comma = ",") {
+		struct text one = TEXT_ON(text_at);
+		text_at[0] = '\0';
+		config_fault_text(&one, f->config, fault);
+		text_fmt(t, "%s{\"name\":", comma);
+		text_json(t, fault->name);
+		text_str(t, ",\"spec\":");
+		text_json(t, text_at);
+		one = TEXT_ON(text_at);
+		text_at[0] = '\0';
+		config_fault_origin_text(&one, f->config, fault);
+		text_str(t, ",\"origin\":");
+		text_json(t, text_at);
+		text_char(t, '}');
+	}
+	text_char(t, ']');
 }
 
 static void print_table(const struct finding *f)
@@ -191,6 +243,7 @@ static void print_table(const struct finding *f)
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
 		table_row(t, rows[i]);
+	print_faults(t, f);
 	print_values(t, f->config, f->policy, f->addr);
 	table_print(t);
 }
@@ -223,6 +276,7 @@ static void json_finding(struct text *t, const void *ctx)
 		text_str(t, "null");
 	text_str(t, ",\"values\":");
 	render_policy_values(t, f->config, f->policy, f->addr);
+	json_faults(t, f);
 	text_str(t, "}\n");
 }
 
@@ -262,7 +316,7 @@ static bool is_named_for_exe(const struct config *c, const struct target *target
 static int show(const struct options *o, const struct settings *s, const struct place *p, const char *exe)
 {
 	struct target target = {.addr = &p->addr, .name = p->name[0] ? p->name : NULL, .exe = exe};
-	struct finding f = {.config = s->config, .place = p, .pattern = "", .addr = &p->addr};
+	struct finding f = {.config = s->config, .place = p, .pattern = "", .addr = &p->addr, .exe = exe};
 	struct groups g = {0};
 	struct circuit_view v;
 

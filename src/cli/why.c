@@ -86,6 +86,7 @@ static int run_why(const struct verb *verb, int argc, char **argv)
 	if (w.o.is_json)
 		puts("]}");
 	groups_say_bypass(&g, &w.o);
+	groups_say_faults(&g, &w.o);
 	if (w.told == 0 && w.destination)
 		code = groups_lack(&g, w.destination);
 	else if (w.told == 0 && g.n == 0)

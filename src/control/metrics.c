@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "core/faults.h"
 #include "core/registry.h"
 
 /* Upper bounds of the histogram's buckets, in us, and as the format writes them (seconds). */
@@ -220,6 +221,25 @@ static void family_head(struct text *t, const char *name, const char *type, cons
 	text_fmt(t, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
+/* By what was counted, not by circuit: a destination without one, or a look-up, has faults too. */
+static void put_faults(struct text *t, const struct region *const *regions, const char *const *users, unsigned count)
+{
+	char fault[32], destination[REGION_NAME_MAX + 1];
+	uint64_t hits;
+	family_head(t, "resil_faults_injected_total", "counter", "Calls that an injected fault has hit.");
+	for (unsigned g = 0; g < count; g++) {
+		for (int i = 0; (i = faults_next_sum(regions[g], (uint32_t)i, fault, destination, &hits)) >= 0; i++) {
+			text_str(t, "resil_faults_injected_total");
+			group_labels(t, regions[g], users ? users[g] : NULL);
+			text_str(t, ",destination=");
+			label_value(t, destination, sizeof destination);
+			text_str(t, ",fault=");
+			label_value(t, fault, sizeof fault);
+			text_fmt(t, "} %llu\n", (unsigned long long)hits);
+		}
+	}
+}
+
 void render_metrics(struct text *t, const struct region *const *regions, unsigned count, int64_t now_ns)
 {
 	render_metrics_of_users(t, regions, NULL, count, now_ns);
@@ -246,6 +266,7 @@ void render_metrics_of_users(
 			}
 		}
 	}
+	put_faults(t, regions, users, count);
 	family_head(t, "resil_registry_evictions_total", "counter", "Destinations that gave their place to another.");
 	for (unsigned g = 0; g < count; g++) {
 		text_str(t, "resil_registry_evictions_total{group=");

@@ -191,7 +191,14 @@ void render_view(struct text *t, const struct circuit_view *v)
 	text_str(t, "],\"fallbacks\":{");
 	if (v->stale_answers)
 		json_u64(t, "stale_dns", v->stale_answers, "");
-	text_str(t, "},\"faults\":{}}");
+	text_str(t, "},\"faults\":{");
+	for (unsigned i = 0; i < v->fault_count; i++) {
+		text_str(t, i ? "," : "");
+		text_json_n(t, v->faults[i].name, strnlen(v->faults[i].name, sizeof v->faults[i].name));
+		text_char(t, ':');
+		text_u64(t, v->faults[i].hits);
+	}
+	text_str(t, "}}");
 }
 
 void render_destination(struct text *t, const struct region *r, uint32_t index, int64_t now_ns)

@@ -50,6 +50,11 @@ static void event_details(struct text *t, const struct region *r, const struct e
 		text_str(t, ",\"limit_ms\":");
 		text_i64(t, e->value / NS_PER_MS);
 		return;
+	case EVENT_FAULT:
+		json_field(t, "fault", e->reason, strcspn(e->reason, " "));
+		text_str(t, ",\"count\":");
+		text_i64(t, e->value);
+		return;
 	case EVENT_RELOAD:
 		text_str(t, ",\"generation\":");
 		text_i64(t, e->value);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "control/faults_admin.h"
 #include "control/nearby.h"
 #include "control/params.h"
 #include "core/bypass.h"
@@ -234,6 +235,66 @@ static int post_reload(struct request *q, struct answer *a)
 	return 422;
 }
 
+static int get_faults(struct request *q, struct answer *a)
+{
+	const struct config *c = policy_acquire();
+	text_str(a->body, "{\"faults\":");
+	faults_admin_list(a->body, q->region, c, q->now_ns);
+	text_str(a->body, "}\n");
+	policy_release(c);
+	return 200;
+}
+
+static bool lives(uint64_t id, const void *ctx)
+{
+	(void)ctx;
+	return member_is_alive(id);
+}
+
+static int post_faults(struct request *q, struct answer *a)
+{
+	char spec[FAULT_SPEC_MAX + 1], time[PARAM_MAX], name[FAULT_NAME_MAX + 1], error_at[2600] = "";
+	struct text error = TEXT_ON(error_at);
+	int64_t for_ns = 0;
+	enum params_found has_time = params_query(q->query, "for", time, sizeof time),
+			  is_forever = params_query(q->query, "forever", error_at, sizeof error_at);
+	error_at[0] = '\0';
+	if (params_query(q->query, "spec", spec, sizeof spec) != PARAMS_FOUND)
+		return routes_error(a, 400, "spec is missing: TYPE DESTINATION [KEY=VALUE]..., percent-encoded");
+	if (has_time == PARAMS_BROKEN ||
+		(has_time == PARAMS_FOUND && (!params_duration(time, &for_ns) || for_ns < NS_PER_MS)))
+		return routes_error(a, 400, "for is a time such as 10m");
+	if ((has_time == PARAMS_FOUND) == (is_forever != PARAMS_ABSENT))
+		return routes_error(a, 400, "for=10m or forever is due");
+	int err = faults_admin_add(q->region, spec, for_ns, q->now_ns, name, &error, lives, NULL);
+	if (err)
+		return routes_error(a, err == -EINVAL || err == -EEXIST ? 400 : 503, error_at);
+	text_str(a->body, "{\"name\":");
+	text_json(a->body, name);
+	text_str(a->body, ",\"lifted_by\":");
+	char undo_at[80] = "";
+	struct text undo = TEXT_ON(undo_at);
+	text_fmt(&undo, "DELETE /v1/faults/%s", name);
+	text_json(a->body, undo_at);
+	text_str(a->body, "}\n");
+	return 200;
+}
+
+static int delete_faults(struct request *q, struct answer *a)
+{
+	text_fmt(a->body, "{\"lifted\":%u}\n", faults_admin_remove(q->region, NULL, q->now_ns));
+	return 200;
+}
+
+static int delete_fault(struct request *q, struct answer *a)
+{
+	unsigned n = faults_admin_remove(q->region, q->name, q->now_ns);
+	if (n == 0)
+		return routes_error(a, 404, "no fault of that name was added; /v1/faults lists them");
+	text_fmt(a->body, "{\"lifted\":%u}\n", n);
+	return 200;
+}
+
 /* The first row whose path fits decides; the methods of a path are the rows that spell it alike. '*' is the rest, or
  * what is before the rest of the pattern: one name, percent-encoded or not. */
 static const struct route {
@@ -250,6 +311,10 @@ static const struct route {
 	{"GET", "/v1/members", get_members},
 	{"GET", "/metrics", get_metrics},
 	{"POST", "/v1/reload", post_reload},
+	{"GET", "/v1/faults", get_faults},
+	{"POST", "/v1/faults", post_faults},
+	{"DELETE", "/v1/faults", delete_faults},
+	{"DELETE", "/v1/faults/*", delete_fault},
 };
 #define ROUTES (sizeof routes / sizeof routes[0])
 
@@ -294,14 +359,15 @@ int routes_answer(struct request *q, struct answer *a)
 	if (i == ROUTES)
 		return routes_error(a, 404,
 			"no such path; there are /health, /v1/destinations, /v1/destinations/NAME (also with /force "
-			"or /reset), /v1/events, /v1/config, /v1/members, /v1/reload and /metrics");
+			"or /reset), /v1/events, /v1/config, /v1/members, /v1/faults (also with /NAME), "
+			"/v1/reload and /metrics");
 	const char *pattern = routes[i].path;
 	while (i < ROUTES && (strcmp(routes[i].path, pattern) != 0 || strcmp(routes[i].method, q->method) != 0))
 		i++;
 	if (i == ROUTES)
 		return wrong_method(a, pattern);
 	if (!params_decode(q->name, sizeof q->name, name, name_len))
-		return routes_error(a, 400, "the destination's name is not properly percent-encoded, or too long");
+		return routes_error(a, 400, "the name is not properly percent-encoded, or too long");
 	if (!q->region)
 		return routes_error(a, 503, "no state is attached");
 	return routes[i].answer(q, a);

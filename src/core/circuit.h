@@ -87,6 +87,11 @@ struct circuit_view {
 	uint64_t opened_total;
 	uint64_t transitions[3][3];
 	uint64_t late_look_ups, stale_answers; /* of "dns:NAME" */
+	struct fault_view {
+		char name[32];
+		uint64_t hits;
+	} faults[8]; /* those that hit its calls */
+	unsigned fault_count;
 	struct endpoint_view endpoints[32];
 	unsigned endpoint_count, ejected_count;
 	bool has_last; /* the last transition */

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "core/events.h"
+#include "core/faults.h"
 #include "core/lease.h"
 #include "core/member.h"
 #include "core/registry.h"
@@ -73,6 +74,24 @@ static void view_last(const struct region *r, const struct destination *d, struc
 	view->last_wall_ns = atomic_load_explicit(&d->last_wall_ns, memory_order_relaxed);
 }
 
+static void view_faults(const struct region *r, struct circuit_view *view)
+{
+	char name[32], destination[REGION_NAME_MAX + 1];
+	uint64_t hits;
+	for (int i = 0; (i = faults_next_count(r, (uint32_t)i, name, destination, &hits)) >= 0; i++) {
+		if (strcmp(destination, view->name) != 0)
+			continue;
+		unsigned k = 0;
+		while (k < view->fault_count && strcmp(view->faults[k].name, name) != 0)
+			k++;
+		if (k == sizeof view->faults / sizeof view->faults[0])
+			return;
+		if (k == view->fault_count)
+			memcpy(view->faults[view->fault_count++].name, name, sizeof name);
+		view->faults[k].hits += hits;
+	}
+}
+
 void circuit_view(const struct region *r, uint32_t destination, int64_t now_ns, struct circuit_view *view)
 {
 	memset(view, 0, sizeof *view);
@@ -99,6 +118,7 @@ void circuit_view(const struct region *r, uint32_t destination, int64_t now_ns, 
 	view->opened_total = get(&d->opened_total);
 	view->late_look_ups = get(&d->late_look_ups);
 	view->stale_answers = get(&d->stale_answers);
+	view_faults(r, view);
 	int at = -1;
 	while (view->endpoint_count < sizeof view->endpoints / sizeof view->endpoints[0]) {
 		struct endpoint_view *e = &view->endpoints[view->endpoint_count];

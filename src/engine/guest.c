@@ -156,6 +156,9 @@ static void tell(const struct event *e)
 		text_duration(&t, e->value);
 		text_str(&t, " has passed");
 		break;
+	case EVENT_FAULT:
+		text_fmt(&t, "%s fault %s injected, %lld so far", e->destination, e->reason, (long long)e->value);
+		break;
 	case EVENT_RELOAD:
 	case EVENT_CONFIG_ERROR: text_fmt(&t, "configuration: %s", e->reason); break;
 	default: return;
