@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/sys.h"
 #include "engine/detour_record.h"
+#include "engine/fault.h"
 #include "engine/outcome.h"
 #include "engine/relay.h"
 #include "engine/service.h"
@@ -262,6 +263,18 @@ static bool has_begun(struct detour *d, int64_t now_ns)
 
 static void wait_more(struct detour *d, int64_t now_ns)
 {
+	if (atomic_load_explicit(&d->lifted, memory_order_relaxed) == d->life) {
+		atomic_store(&d->lifted, 0);
+		/* Nobody was ever asked: a peer that has not answered all the while. */
+		if (d->held_until_ns == SHAPE_NEVER) {
+			fail(d, ETIMEDOUT);
+			return;
+		}
+		d->held_until_ns = now_ns;
+		for (int i = 0; i < 2; i++)
+			if (d->way[i].is_shaped)
+				shape_lift(&d->way[i].shape, now_ns);
+	}
 	if (d->limit_at_ns && now_ns >= d->limit_at_ns) {
 		fail(d, ETIMEDOUT);
 		return;
@@ -537,6 +550,7 @@ void detour_run(const _Atomic uint32_t *stop)
 			return;
 		if (now - looked_around >= SLICE_NS) {
 			looked_around = now;
+			fault_look(now);
 			if (service_is_alone()) {
 				atomic_store(&detour_is_deserted, true);
 				return;

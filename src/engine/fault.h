@@ -14,6 +14,8 @@
 void fault_init(void);
 /* Rules may have changed: by a reload, or in the region. Puts the layer in, or takes it out. */
 void fault_follow(struct region *r);
+/* From the thread of detours, now and then: faults that are over are lifted from connections that hang in them. */
+void fault_look(int64_t now_ns);
 /* Joined a group: rules that the region has are taken over. */
 void fault_attached(struct region *r);
 /* Two numbers lead to one socket from now on. */

@@ -449,6 +449,7 @@ static bool complain_missing(struct complaints *out, uint32_t line, const struct
 				: i == FAULT_SHARE  ? "share = 0.1%"
 				: i == FAULT_ERRNO  ? "errno = ECONNRESET"
 				: i == FAULT_STATUS ? "status = 503"
+				: i == FAULT_SIZE   ? "size = 10"
 						    : "bytes = 1k");
 	complain(out, line, &why, NULL, 0);
 	return false;
@@ -503,6 +504,9 @@ bool fault_settle(struct fault_rule *f, struct complaints *out, const uint32_t *
 			fault_read_param((enum fault_param)i, params[i].initial, strlen(params[i].initial),
 				&f->value[i], &unused);
 	}
+	/* Of an answer, unless it is said otherwise. */
+	if ((f->type == FAULT_IS_LIMIT_DATA || f->type == FAULT_IS_RESET) && !(f->set >> FAULT_DIRECTION & 1))
+		f->value[FAULT_DIRECTION] = FAULT_DOWN;
 	if (f->type == FAULT_IS_DNS && f->value[FAULT_ERROR] == FAULT_NO_ERROR && !f->value[FAULT_DELAY]) {
 		complain_plain(out, line, "a dns fault without an error has a delay", NULL, 0,
 			"error = again, noname or fail, or delay = 2s");

@@ -39,10 +39,26 @@
 	X(UNREACHABLE, "unreachable", 0, 0, AT_CONNECT, AT_CONNECT, "connect fails with EHOSTUNREACH")                 \
 	X(ERRNO, "errno", HAS_ERRNO, HAS_ERRNO, AT_CONNECT | AT_SEND | AT_RECV, 0,                                     \
 		"that error, at a call it is legal for")                                                               \
+	X(HANG, "hang", 0, 0, AT_CONNECT, AT_CONNECT, "a connect that is never answered")                              \
+	X(SLOW_CONNECT, "slow_connect", HAS_DELAY | HAS_JITTER | HAS_DISTRIBUTION, HAS_DELAY, AT_CONNECT, AT_CONNECT,  \
+		"a connect that takes that long, then succeeds")                                                       \
+	X(LATENCY, "latency", HAS_DELAY | HAS_JITTER | HAS_DISTRIBUTION | HAS_DIRECTION, HAS_DELAY, AT_CONNECT,        \
+		AT_CONNECT, "the bytes of each direction arrive late")                                                 \
+	X(BANDWIDTH, "bandwidth", HAS_RATE | HAS_DIRECTION, HAS_RATE, AT_CONNECT, AT_CONNECT,                          \
+		"no more bytes a second than that")                                                                    \
+	X(BLACKHOLE, "blackhole", HAS_AFTER_BYTES | HAS_DIRECTION, 0, AT_CONNECT, AT_CONNECT,                          \
+		"nothing arrives any more; when it is lifted, a reset")                                                \
+	X(LIMIT_DATA, "limit_data", HAS_BYTES | HAS_DIRECTION, HAS_BYTES, AT_CONNECT, AT_CONNECT,                      \
+		"an orderly end after so many bytes of the answer")                                                    \
+	X(SLOW_CLOSE, "slow_close", HAS_DELAY | HAS_DIRECTION, HAS_DELAY, AT_CONNECT, AT_CONNECT,                      \
+		"the end of the stream arrives late")                                                                  \
+	X(SLICER, "slicer", HAS_SIZE | HAS_DELAY | HAS_DIRECTION, HAS_SIZE, AT_CONNECT, AT_CONNECT,                    \
+		"the bytes arrive in small pieces")                                                                    \
+	X(CORRUPT, "corrupt", HAS_SHARE | HAS_DIRECTION, HAS_SHARE, AT_CONNECT, AT_CONNECT, "flipped bytes")           \
 	X(DNS, "dns", HAS_ERROR | HAS_DELAY, 0, AT_RESOLVE, AT_RESOLVE, "a look-up fails, or is late")                 \
 	X(SHORT_IO, "short_io", HAS_SIZE, 0, AT_SEND | AT_RECV, AT_SEND | AT_RECV,                                     \
 		"send and recv move no more than that at a time")                                                      \
-	X(RESET, "reset", HAS_AFTER_BYTES, 0, AT_CONNECT, AT_CONNECT, "both ends meet a reset, after so many bytes of the answer")
+	X(RESET, "reset", HAS_AFTER_BYTES | HAS_DELAY | HAS_DIRECTION, 0, AT_CONNECT, AT_CONNECT, "both ends meet a reset, after so many bytes of the answer")
 /* clang-format on */
 
 enum fault_param {
