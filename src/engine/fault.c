@@ -506,7 +506,7 @@ static bool may_move(int fd, enum fault_call call, size_t *limit, int flags)
 		return true;
 	if (atomic_load_explicit(&l->has_reset, memory_order_relaxed)) {
 		uint64_t in = atomic_load(&l->in), after = atomic_load(&l->reset_after);
-		if (in >= after) {
+		if (in >= after && call == FAULT_AT_RECV) {
 			if (!is_same_socket(l, fd))
 				return true;
 			reset(fd);
@@ -514,7 +514,7 @@ static bool may_move(int fd, enum fault_call call, size_t *limit, int flags)
 			errno = ECONNRESET;
 			return false;
 		}
-		if (call == FAULT_AT_RECV && after - in < *limit)
+		if (call == FAULT_AT_RECV && in < after && after - in < *limit)
 			*limit = (size_t)(after - in);
 	}
 	if (!place || !(atomic_load_explicit(&is_in, memory_order_relaxed) >> call & 1))

@@ -63,8 +63,6 @@ void shape_begin(struct shape *s, const struct shape_rules *rules, int64_t now_n
 	s->line_carried = 0;
 	s->was_in_hole = false;
 	s->first = s->count = 0;
-	if (rules->has_reset && rules->reset_after == 0)
-		s->reset_ns = now_ns + rules->reset_delay_ns;
 }
 
 /* ---- the delay ---- */
@@ -100,6 +98,9 @@ void shape_came(struct shape *s, size_t n, int64_t now_ns)
 {
 	if (n == 0)
 		return;
+	/* In place of the first octet. */
+	if (s->rules.has_reset && s->rules.reset_after == 0 && s->reset_ns == SHAPE_NEVER)
+		s->reset_ns = now_ns + s->rules.reset_delay_ns;
 	if (!is_delayed(&s->rules)) {
 		reach_line(s, now_ns);
 		s->came += n;

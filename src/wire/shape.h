@@ -33,7 +33,7 @@ struct shape_rules {
 	uint64_t slice;		/* slicer: octets at most at a time, 0: any */
 	int64_t slice_delay_ns; /* between two of them */
 	uint64_t hole_after;	/* blackhole: nothing passes after so many */
-	uint64_t reset_after;	/* reset: after so many, and so much later */
+	uint64_t reset_after;	/* reset: after so many, and so much later; after none: in place of the first */
 	int64_t reset_delay_ns;
 	uint64_t limit;		/* limit_data: the end after so many */
 	int64_t close_delay_ns; /* slow_close: the end passes so much later */

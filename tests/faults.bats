@@ -1,0 +1,403 @@
+#!/usr/bin/env bats
+# Faults: what was asked for is injected, at the calls that its numbers say, and met by the policies as the real thing.
+load lib/common
+load lib/services
+
+# An asker in the background, told by lines: asks LINE, and what it said in $said.
+asker_start() { # PORT [VARIABLE=VALUE...]
+	local port=$1
+	shift
+	mkfifo "$dir/asker.in"
+	env LD_PRELOAD="$shim" "$@" python3 "$root/tests/programs/asker.py" "$port" <>"$dir/asker.in" >"$dir/asker.said" 2>"$dir/asker.err" 3>&- &
+	started+=("$!")
+	asker_pid=$!
+	asked=0
+}
+has_said() { [ "$(wc -l <"$dir/asker.said")" -ge "$asked" ] || is_gone "$asker_pid"; }
+asks() {
+	begin_asking "$*"
+	wait_until has_said
+	said=$(sed -n "${asked}p" "$dir/asker.said")
+}
+begin_asking() {
+	asked=$((asked + 1))
+	echo "$*" >"$dir/asker.in"
+}
+# run_with FAULT COMMAND...: by resil run, with no breaker of its own.
+run_with() {
+	local fault=$1
+	shift
+	run resil run -s breaker=off --fault "$fault" -- "$@"
+}
+get() { curl -sS -m 20 -o "$dir/got" -w '%{http_code}' "http://127.0.0.1:$server_port/"; }
+export -f get
+fetch=(curl -sS -m 20 -o /dev/null -w '%{http_code}\n')
+# A file of 200 KB to fetch: files_port.
+files_start() {
+	mkdir -p "$dir/files"
+	head -c 204800 /dev/urandom >"$dir/files/blob"
+	(cd "$dir/files" && exec python3 -u -m http.server 0 --bind 127.0.0.1) >"$dir/files.log" 2>&1 3>&- &
+	started+=("$!")
+	wait_until file_has 'port [0-9]+' "$dir/files.log"
+	files_port=$(sed -n 's/.* port \([0-9]*\) .*/\1/p' "$dir/files.log")
+}
+download() { # FAULT: outcome of curl in $output, the file in $dir/got, ms in $took
+	local begun
+	rm -f "$dir/got"
+	begun=$(now_ms)
+	run_with "$1" curl -sS -m 20 -o "$dir/got" -w '%{size_download}' "http://127.0.0.1:$files_port/blob"
+	took=$(($(now_ms) - begun))
+}
+between() { # WHAT VALUE LEAST MOST
+	[ "$2" -ge "$3" ] && [ "$2" -le "$4" ] || fail "$1: $2, not from $3 to $4"
+}
+
+@test "a misplaced or misspelt attribute is an error that says where and what would be right (CF4)" {
+	shim_part
+	cat >"$dir/resil.conf" <<-END
+		[fault slow]
+		match = api.internal:443
+		type = latency
+		dealy = 200ms
+		[fault refused]
+		match = *
+		type = refuse
+		rate = 64k
+	END
+	run resil check "$dir/resil.conf"
+	assert_failure 2
+	assert_line --partial "resil.conf:4: unknown key in [fault NAME] ('dealy'"
+	assert_line --partial "did you mean delay?"
+	assert_line --partial "resil.conf:8: rate is no parameter of refuse (refuse takes none; rate is of bandwidth)"
+	run resil run --fault 'latency * dealy=200ms' -- touch "$dir/ran"
+	assert_failure 125
+	assert_line --partial "--fault: unknown key in a fault ('dealy'"
+	assert [ ! -e "$dir/ran" ]
+	run resil fault add latency '*' delay=200 --for 1m
+	assert [ "$status" -ne 0 ]
+}
+
+@test "the first two requests fail, then they succeed, over processes (CF3)" {
+	peer server 127.0.0.1 answer
+	export server_port
+	shim_part
+	run_with "refuse 127.0.0.1:$server_port count=2" bash -c 'for i in 1 2 3 4; do get 2>/dev/null; echo " $?"; done'
+	assert_output "$(printf '000 7\n000 7\n200 0\n200 0')"
+	assert_equal "$(peer_accepted server)" 2
+	# A run of its own begins anew.
+	run_with "refuse 127.0.0.1:$server_port skip=1 count=1" bash -c 'for i in 1 2 3; do get 2>/dev/null; echo " $?"; done'
+	assert_output "$(printf '200 0\n000 7\n200 0')"
+	run_with "refuse 127.0.0.1:$server_port every=3" bash -c 'for i in 1 2 3 4 5; do get 2>/dev/null; echo " $?"; done'
+	assert_output "$(printf '000 7\n200 0\n200 0\n000 7\n200 0')"
+	assert_equal "$(destination 127.0.0.1:"$server_port" calls.total 2>/dev/null || echo none)" none # breaker=off
+}
+
+@test "the same seed hits the same calls, whatever the interleaving; another seed others; a journal is repeated (CF2)" {
+	peer server 127.0.0.1 close
+	shim_part
+	local fault="refuse 127.0.0.1:$server_port percent=30%"
+	for i in 1 2 3; do
+		RESIL_SEED=7 run resil run -s breaker=off --fault "$fault" --journal "$dir/journal.$i" -- \
+			python3 "$root/tests/programs/asker.py" "$server_port" <<<"threads 8 25"
+		assert_success
+		sort -n -k 4 "$dir/journal.$i" >"$dir/sorted.$i"
+	done
+	assert_equal "$(wc -l <"$dir/sorted.1")" 200
+	cmp "$dir/sorted.1" "$dir/sorted.2"
+	cmp "$dir/sorted.1" "$dir/sorted.3"
+	RESIL_SEED=8 run resil run -s breaker=off --fault "$fault" --journal "$dir/journal.4" -- \
+		python3 "$root/tests/programs/asker.py" "$server_port" <<<"threads 8 25"
+	sort -n -k 4 "$dir/journal.4" >"$dir/sorted.4"
+	run cmp "$dir/sorted.1" "$dir/sorted.4"
+	assert_failure
+	# What another seed would hit does not count: the journal says.
+	RESIL_SEED=8 run resil run -s breaker=off --fault "$fault" --journal "$dir/journal.5" --replay "$dir/journal.1" -- \
+		python3 "$root/tests/programs/asker.py" "$server_port" <<<"threads 4 50"
+	sort -n -k 4 "$dir/journal.5" >"$dir/sorted.5"
+	cmp "$dir/sorted.1" "$dir/sorted.5"
+}
+
+@test "a fault at 0 percent changes nothing: no call of the system more or less (CF5)" {
+	peer server 127.0.0.1 close
+	shim_part
+	mkdir -p "$dir/conf"
+	printf '[defaults]\nbreaker = on\n[destination x]\nmatch = 192.0.2.1\n' >"$dir/conf/without"
+	printf '[defaults]\nbreaker = on\n[fault f]\nmatch = *\ntype = refuse\npercent = 0%%\n' >"$dir/conf/with"
+	for which in without with without with; do
+		rm -rf "$RESIL_STATE_DIR"
+		strace -f -o "$dir/trace.$which" -E LD_PRELOAD="$shim" -E RESIL_CONF="$dir/conf/$which" "$bin/dial" -n 5 127.0.0.1 "$server_port" 3>&-
+		awk '{ sub(/\(.*/, ""); print $2 }' "$dir/trace.$which" >"$dir/calls.$which"
+	done
+	assert_equal "$(cat "$dir/calls.with")" "$(cat "$dir/calls.without")"
+	run resil events --json
+	refute_output --partial '"type":"fault"'
+}
+
+@test "refusals that are injected open the circuit as real ones do, and nothing reaches the server (CF8)" {
+	peer server 127.0.0.1 answer
+	shim_part
+	for i in 1 2 3 4 5 6 7; do
+		run resil run --fault "refuse 127.0.0.1:$server_port" -- "${fetch[@]}" "http://127.0.0.1:$server_port/"
+		assert_failure 7
+	done
+	local name=127.0.0.1:$server_port
+	assert_equal "$(destination "$name" state)" open
+	assert_equal "$(failed_by "$name" refused)" 5
+	assert_equal "$(destination "$name" calls.rejected)" 2
+	assert_equal "$(destination "$name" faults.refuse)" 5
+	assert_equal "$(peer_accepted server)" 0
+	run resil metrics
+	assert_line "resil_faults_injected_total{group=\"curl\",destination=\"$name\",fault=\"refuse\"} 5"
+	run resil events --json
+	assert_line --partial '"type":"fault","destination":"'"$name"'","fault":"refuse","count":1'
+}
+
+@test "errors at connect, send and receive are the app's; the server meets a reset" {
+	peer server 127.0.0.1 answer
+	shim_part
+	local at=127.0.0.1:$server_port
+	run_with "unreachable $at" "$bin/dial" 127.0.0.1 "$server_port"
+	assert_output --partial EHOSTUNREACH
+	run_with "errno $at errno=EADDRNOTAVAIL" "$bin/dial" 127.0.0.1 "$server_port"
+	assert_output --partial EADDRNOTAVAIL
+	run_with "errno $at errno=ECONNRESET calls=recv" "${fetch[@]}" "http://$at/"
+	assert_failure 56
+	run_with "errno $at errno=EPIPE calls=send" "${fetch[@]}" "http://$at/"
+	assert_failure 55
+	wait_until file_has '^closed .* reset$' "$dir/server.log"
+	# EAGAIN is no error of a socket that blocks, and EINTR none of one that does not.
+	run_with "errno $at errno=EAGAIN calls=recv" python3 "$root/tests/programs/asker.py" "$server_port" <<<ask
+	assert_output --regexp '^ok '
+	run_with "errno $at errno=EINTR calls=recv count=1" python3 "$root/tests/programs/asker.py" "$server_port" <<<ask
+	assert_output --regexp '^(ok|EINTR) '
+	# Short counts lose nothing.
+	run_with "short_io $at size=1 calls=recv" curl -sS "http://$at/"
+	assert_output ok
+	run_with "short_io $at size=3 calls=recv" redis-cli -h 127.0.0.1 -p "$server_port" ping
+	assert_output OK
+}
+
+@test "a look-up fails as it is told, late as it is told, and within resolve_timeout" {
+	shim_part
+	ask='import socket, sys
+try: socket.getaddrinfo("api.test", 80)
+except socket.gaierror as e: print(e.args[0] == getattr(socket, sys.argv[1]))'
+	run_with 'dns *.test' python3 -c "$ask" EAI_AGAIN
+	assert_output True
+	run_with 'dns api.test error=noname' python3 -c "$ask" EAI_NONAME
+	assert_output True
+	run_with 'dns * error=fail' python3 -c "$ask" EAI_FAIL
+	assert_output True
+	run_with 'dns * error=noname' python3 -c 'import socket
+try: socket.gethostbyname("api.test")
+except OSError as e: print(e.args[0])'
+	assert_output -- "$(python3 -c 'import socket; print(socket.EAI_NONAME)')"
+	local begun
+	begun=$(now_ms)
+	run resil run -s resolve_timeout=300ms --fault 'dns *.test error=none delay=10s' -- python3 -c "$ask" EAI_AGAIN
+	assert_output True
+	within $(($(now_ms) - begun)) 1500
+}
+
+@test "a connect that hangs, and one that is slow: blocking and awaited by poll; connect_timeout holds (CF1 CF8)" {
+	peer server 127.0.0.1 answer
+	shim_part
+	local at=127.0.0.1:$server_port took
+	for how in ask poll; do
+		run resil run -s connect_timeout=300ms --fault "hang $at" -- python3 "$root/tests/programs/asker.py" "$server_port" <<<"$how"
+		assert_output --regexp '^ETIMEDOUT '
+		took=${output#* }
+		between "$how" "$took" 295 $((500 + TEST_ALLOWANCE_MS))
+		run resil run -s connect_timeout=3s --fault "slow_connect $at delay=300ms" -- python3 "$root/tests/programs/asker.py" "$server_port" <<<"$how"
+		assert_output --regexp '^ok '
+		took=${output#* }
+		between "$how" "$took" 300 $((450 + TEST_ALLOWANCE_MS))
+	done
+	assert_equal "$(failed_by "$at" connect_timeout)" 2
+	assert_equal "$(destination "$at" calls.success)" 2
+}
+
+@test "a connection that began slowly is not slow for the rest of its life (CF9)" {
+	nginx_start server bare
+	shim_part
+	run resil run -s slow_call_duration=200ms --fault "slow_connect 127.0.0.1:$server_port delay=300ms" -- \
+		python3 "$root/tests/programs/asker.py" "$server_port" <<<"kept 20"
+	assert_success
+	for ms in ${output% *}; do between "a request" "$ms" 0 $((150 + TEST_ALLOWANCE_MS)); done
+	# One of twenty calls was slow: that of the connect.
+	assert_equal "$(destination "127.0.0.1:$server_port" slow_call_rate)" 5.00%
+}
+
+@test "latency, rate, slices, an end, a hole, a reset and flipped bytes, as curl meets them" {
+	files_start
+	shim_part
+	local at=127.0.0.1:$files_port
+	download "latency $at delay=200ms direction=down"
+	assert_output 204800
+	cmp "$dir/got" "$dir/files/blob"
+	[ "$took" -ge 200 ] || fail "latency: $took ms"
+	download "bandwidth $at rate=200k direction=down"
+	assert_output 204800
+	cmp "$dir/got" "$dir/files/blob"
+	between bandwidth "$took" 950 $((1400 + TEST_ALLOWANCE_MS))
+	download "slicer $at size=20k delay=20ms"
+	cmp "$dir/got" "$dir/files/blob"
+	[ "$took" -ge 200 ] || fail "slicer: $took ms"
+	download "limit_data $at bytes=100k"
+	assert_failure 18
+	between limit_data "$(stat -c %s "$dir/got")" 102000 102300
+	cmp -n 102000 "$dir/got" "$dir/files/blob"
+	download "reset $at after_bytes=100k"
+	assert_failure 56
+	between reset "$(stat -c %s "$dir/got")" 102000 102300
+	download "corrupt $at share=0.1% direction=down"
+	between corrupt "$(cmp -l "$dir/got" "$dir/files/blob" | wc -l)" 100 320
+	run resil run -s breaker=off -s stall_timeout=300ms --fault "blackhole $at after_bytes=50k direction=down" -- \
+		curl -sS -m 20 -o "$dir/got" "http://$at/blob"
+	assert_failure 56
+	between blackhole "$(stat -c %s "$dir/got")" 50800 51200
+}
+
+@test "a reset is met at both ends, in place of the answer" {
+	peer server 127.0.0.1 answer
+	shim_part
+	run_with "reset 127.0.0.1:$server_port" python3 "$root/tests/programs/asker.py" "$server_port" <<<ask
+	assert_output --regexp '^ECONNRESET '
+	wait_until file_has '^closed .* reset$' "$dir/server.log"
+}
+
+@test "resil fault: in a program that runs, with a limit or an explicit none, shown, and lifted by the command that it names" {
+	peer server 127.0.0.1 answer
+	shim_part
+	local at=127.0.0.1:$server_port
+	asker_start "$server_port" RESIL_SET=breaker=off RESIL_GROUP=asker
+	asks connect 3
+	assert_equal "${said% *}" ok,ok,ok
+	run resil fault add refuse "$at"
+	assert_failure 2
+	assert_output --partial "say --for 10m or --forever"
+	run resil fault add refuse "$at" every=2 --for 10m
+	assert_success
+	assert_output --partial "lift it with: resil fault rm refuse"
+	asks connect 4
+	assert_equal "${said% *}" ECONNREFUSED,ok,ECONNREFUSED,ok
+	run resil fault ls
+	assert_output --regexp "^asker	refuse	[0-9.]+(m|s)	2	refuse $at every=2$"
+	run resil status
+	assert_output --partial "a fault is on in group asker: refuse $at every=2; 'resil fault rm refuse -g asker' lifts it"
+	run resil fault add refuse "$at" name=refuse --forever
+	assert_failure 2
+	run resil fault add errno "$at" errno=EACCES count=1 --forever
+	assert_success
+	run resil fault rm refuse -g asker
+	assert_success
+	asks connect 3
+	assert_equal "${said% *}" EACCES,ok,ok
+	run resil fault rm refuse
+	assert_failure 3
+	run resil fault clear
+	assert_success
+	asks connect 2
+	assert_equal "${said% *}" ok,ok
+	run resil fault add refuse "$at" --for 300ms
+	nap 0.4
+	asks connect 2
+	assert_equal "${said% *}" ok,ok
+}
+
+@test "the socket puts faults in and takes them out, and answers throughout; lifting ends what hangs in them (CF6)" {
+	peer server 127.0.0.1 answer
+	shim_part
+	printf '[resil]\ncontrol = on\n[defaults]\nbreaker = observe\nconnect_timeout = off\n' >"$dir/resil.conf"
+	asker_start "$server_port" RESIL_CONF="$dir/resil.conf" RESIL_GROUP=asker
+	asks connect
+	socket=$RESIL_RUNTIME_DIR/asker.sock
+	wait_until test -S "$socket"
+	api() { curl -sS -m 5 --unix-socket "$socket" "$@"; }
+	run api -X POST --data '' "http://resil/v1/faults?spec=hang%20127.0.0.1:$server_port&forever"
+	assert_output '{"name":"hang","lifted_by":"DELETE /v1/faults/hang"}'
+	run api -X POST --data '' "http://resil/v1/faults?spec=hang%20*"
+	assert_output --partial 'for=10m or forever is due'
+	run api -X POST --data '' "http://resil/v1/faults?spec=hagn%20*&for=1m"
+	assert_output --partial 'did you mean hang?'
+	begin_asking ask
+	hangs() { ss -Htn state syn-sent | grep -q 127.0.0.1; }
+	for i in $(seq 20); do
+		run api http://resil/health
+		assert_output --partial '"status":"healthy"'
+	done
+	run api http://resil/v1/faults
+	assert_output --partial '"name":"hang","type":"hang","spec":"hang 127.0.0.1:'
+	refute has_said
+	run api -X DELETE http://resil/v1/faults/hang
+	assert_output '{"lifted":1}'
+	wait_until has_said
+	assert_equal "$(sed -n "${asked}s/ .*//p" "$dir/asker.said")" ETIMEDOUT
+	asks ask
+	assert_equal "${said% *}" ok
+	# A connection in a black hole: a reset, once it is lifted.
+	api -X POST --data '' "http://resil/v1/faults?spec=blackhole%20127.0.0.1:$server_port&forever" >/dev/null
+	begin_asking ask
+	wait_until file_has '"blackhole"' <(api http://resil/v1/events)
+	run api http://resil/health
+	assert_output --partial '"status":"healthy"'
+	refute has_said
+	run api -X DELETE http://resil/v1/faults
+	assert_output '{"lifted":1}'
+	wait_until has_said
+	assert_equal "$(sed -n "${asked}s/ .*//p" "$dir/asker.said")" ECONNRESET
+	run api -X DELETE http://resil/v1/faults/nothing
+	assert_output --partial 'no fault of that name'
+}
+
+@test "killed, the app and the command leave no file, no rule and no listener behind (CF7)" {
+	peer server 127.0.0.1 answer
+	shim_part
+	asker_start "$server_port" RESIL_SET=breaker=off RESIL_GROUP=asker
+	asks connect
+	local files
+	files=$(cd "$RESIL_STATE_DIR" && find . | sort)
+	resil fault add latency "127.0.0.1:$server_port" delay=100ms --forever
+	asks ask
+	assert_equal "${said% *}" ok
+	between latency "${said#* }" 200 $((400 + TEST_ALLOWANCE_MS))
+	# The command is killed in the midst of what it does, again and again.
+	for i in $(seq 10); do
+		resil fault add refuse 192.0.2.1:1 --forever >/dev/null 2>&1 3>&- &
+		kill -9 $! 2>/dev/null
+		wait $! 2>/dev/null || true
+	done
+	asks ask
+	assert_equal "${said% *}" ok
+	kill -9 "$asker_pid"
+	wait "$asker_pid" 2>/dev/null || true
+	run resil fault ls
+	assert_output ''
+	assert_equal "$(cd "$RESIL_STATE_DIR" && find . | sort)" "$files"
+	run ss -Hltnp
+	refute_output --partial "pid=$asker_pid,"
+	# Who comes later does not inherit it.
+	run env LD_PRELOAD="$shim" RESIL_SET=breaker=off RESIL_GROUP=asker python3 "$root/tests/programs/asker.py" "$server_port" <<<ask
+	assert_output --regexp '^ok '
+	between "without it" "${output#* }" 0 $((150 + TEST_ALLOWANCE_MS))
+	run resil fault add refuse '*' --forever
+	assert_failure 3
+}
+
+@test "faults of the configuration: which tells them, a reload changes them" {
+	peer server 127.0.0.1 answer
+	shim_part
+	local at=127.0.0.1:$server_port
+	printf '[defaults]\nbreaker = off\n[fault no]\nmatch = %s\ntype = refuse\nskip = 1\n' "$at" >"$dir/resil.conf"
+	export RESIL_CONF=$dir/resil.conf
+	run resil which "$at"
+	assert_line --regexp "^fault no	refuse $at name=no skip=1	.*resil.conf:3 \[fault no\]$"
+	asker_start "$server_port" RESIL_GROUP=asker
+	asks connect 3
+	assert_equal "${said% *}" ok,ECONNREFUSED,ECONNREFUSED
+	printf '[defaults]\nbreaker = off\n' >"$dir/resil.conf"
+	run resil reload
+	assert_success
+	asks connect 2
+	assert_equal "${said% *}" ok,ok
+}
