@@ -2,6 +2,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -184,7 +185,7 @@ static void files(void)
 	tap_ok(identity_region_file(file, sizeof file, "app", 0) &&
 			identity_region_file(again, sizeof again, "app", getpid()) && strcmp(file, again) == 0,
 		"a region's file by pid 0 and by our pid: %s", file);
-	tap_ok(strncmp(file, "app.", 4) == 0 && strlen(file) == 4 + 16 + 3 && strcmp(file + 20, ".v3") == 0,
+	tap_ok(strncmp(file, "app.", 4) == 0 && strlen(file) == 4 + 16 + 3 && atoi(file + 22) == REGION_LAYOUT,
 		"group, namespaces, layout");
 	tap_ok(identity_socket_path(path, sizeof path, "/run/resil", "app", 0) &&
 			strcmp(path, "/run/resil/app.sock") == 0,

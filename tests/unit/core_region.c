@@ -5,6 +5,7 @@
 #include <grp.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -18,6 +19,7 @@
 #include "core/circuit.h"
 #include "core/endpoint.h"
 #include "core/events.h"
+#include "core/faults.h"
 #include "core/identity.h"
 #include "core/known.h"
 #include "core/lease.h"
@@ -616,6 +618,19 @@ static void use_all(struct region *r, uint64_t *x)
 	endpoint_is_ejected(r, *x >> 60, &a, 0, now);
 	known_store(r, name, AF_UNSPEC, &a, 1, now);
 	known_find(r, name, AF_UNSPEC, NS_PER_S, now, known, &age);
+	struct faults_rule rule;
+	char fault[32];
+	uint64_t hits;
+	struct fault_count *count = faults_count(r, *x >> 58, "latency", name, now);
+	if (count)
+		atomic_fetch_add_explicit(&count->calls, 1, memory_order_relaxed);
+	if ((*x >> 26 & 63) == 4)
+		faults_add(r, "refuse * percent=1%", now, now + NS_PER_S);
+	if (faults_read(r, (uint32_t)(*x >> 40) % REGION_FAULTS, now, &rule) && (*x >> 48 & 63) == 0)
+		faults_remove(r, (uint32_t)(*x >> 40) % REGION_FAULTS, &rule);
+	if ((*x >> 20 & 63) == 1)
+		for (int place = 0; (place = faults_next_sum(r, (uint32_t)place, fault, name, &hits)) >= 0; place++)
+			;
 	if ((*x >> 26 & 255) == 0)
 		circuit_force(r, index, (enum breaker_mode)(*x >> 34 & 3), 1, now);
 	if ((*x >> 26 & 255) == 1)
@@ -639,12 +654,17 @@ static void put_apart(struct region *r)
 
 	if (room == MAP_FAILED || mremap(from, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, room + GUARD) != room + GUARD)
 		_exit(2);
-	r->header = (struct region_header *)(void *)(room + GUARD);
-	r->members = (struct member *)(void *)(room + GUARD + ((char *)(void *)r->members - from));
-	r->events = (struct event *)(void *)(room + GUARD + ((char *)(void *)r->events - from));
-	r->known = (struct known_name *)(void *)(room + GUARD + ((char *)(void *)r->known - from));
-	r->endpoints = (struct endpoint *)(void *)(room + GUARD + ((char *)(void *)r->endpoints - from));
-	r->destinations = (struct destination *)(void *)(room + GUARD + ((char *)(void *)r->destinations - from));
+	ptrdiff_t by = room + GUARD - from;
+#define MOVE(field) r->field = (void *)((char *)(void *)r->field + by)
+	MOVE(header);
+	MOVE(members);
+	MOVE(events);
+	MOVE(known);
+	MOVE(endpoints);
+	MOVE(faults);
+	MOVE(fault_counts);
+	MOVE(destinations);
+#undef MOVE
 }
 
 static void use_while_scribbled(int index)
