@@ -12,7 +12,7 @@ static void report(const struct options *o, const struct group *g, uint32_t inde
 {
 	static char at[65536];
 	struct circuit_view v;
-	char state[32];
+	char state[64];
 
 	circuit_view(&g->region, index, clock_now_ns(), &v);
 	if (o->is_json) {

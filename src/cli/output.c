@@ -128,6 +128,18 @@ void state_text(char *to, size_t cap, const struct circuit_view *v)
 	else
 		snprintf(to, cap, "%s%s", circuit_shown_mode(v) == BREAKER_OBSERVE ? "observe:" : "",
 			breaker_state_name(v->state));
+	/* From where it is served meanwhile: "open (secondary)", "open (cache, reply)". */
+	const char *before = " (";
+	for (int i = 0; i < DEGRADED_SOURCE_COUNT; i++) {
+		size_t n = strlen(to);
+		if (!(v->degraded >> i & 1) || n >= cap)
+			continue;
+		snprintf(to + n, cap - n, "%s%s", before, degraded_source_name((enum degraded_source)i));
+		before = ", ";
+	}
+	size_t n = strlen(to);
+	if (v->degraded && n < cap)
+		snprintf(to + n, cap - n, ")");
 }
 
 void ms_text(char *to, size_t cap, uint64_t ms)

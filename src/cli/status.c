@@ -29,7 +29,7 @@ static size_t shown_before(const struct options *o, const struct groups *g)
 
 static void status_row(struct table *t, const struct group *g, size_t before, const struct circuit_view *v)
 {
-	char state[32], retry[24] = "-", calls[24], rate[16] = "-", p50[24], p99[24], in_flight[16], rejected[24];
+	char state[64], retry[24] = "-", calls[24], rate[16] = "-", p50[24], p99[24], in_flight[16], rejected[24];
 	bool has_latency = v->max_us > 0 || v->p99_us > 0;
 
 	state_text(state, sizeof state, v);

@@ -97,7 +97,7 @@ float top_rate(const struct top_row *r, const float *ring, unsigned age)
 
 void top_state_text(char *to, size_t cap, const struct top_row *r)
 {
-	char state[32];
+	char state[40];
 	state_text(state, sizeof state, &r->view);
 	snprintf(to, cap, "%s%s", r->bypass ? "off:" : "", state);
 }

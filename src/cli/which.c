@@ -114,7 +114,7 @@ static void breaker_name(char *to, size_t cap, const struct place *p, const stru
 }
 
 struct seen {
-	char state[32];
+	char state[64];
 	char group[65];
 };
 

@@ -194,6 +194,9 @@ static void put_fallbacks(const struct series *s)
 {
 	if (s->v->stale_answers)
 		labelled(s, "source", "stale_dns", s->v->stale_answers);
+	for (int i = 0; i < DEGRADED_SOURCE_COUNT; i++)
+		if (s->v->fallbacks[i])
+			labelled(s, "source", degraded_source_name((enum degraded_source)i), s->v->fallbacks[i]);
 }
 
 static const struct {

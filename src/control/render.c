@@ -52,7 +52,7 @@ static void json_rate(struct text *t, const struct circuit_view *v)
 
 bool render_is_healthy(const struct circuit_view *v)
 {
-	if (v->mode == BREAKER_FORCED_OPEN)
+	if (v->mode == BREAKER_FORCED_OPEN || v->degraded)
 		return false;
 	return v->state == BREAKER_CLOSED && (!render_has_rate(v) || render_rate_hundredths(v) < 5000);
 }
@@ -65,6 +65,20 @@ void render_bypass(struct text *t, unsigned bypass)
 		if (!(bypass >> i & 1))
 			continue;
 		text_fmt(t, "%s\"%s\"", comma, bypass_name(i));
+		comma = ",";
+	}
+	text_char(t, ']');
+}
+
+/* From where it is served at present. */
+static void json_degraded(struct text *t, const struct circuit_view *v)
+{
+	const char *comma = "";
+	text_str(t, "\"degraded\":[");
+	for (int i = 0; i < DEGRADED_SOURCE_COUNT; i++) {
+		if (!(v->degraded >> i & 1))
+			continue;
+		text_fmt(t, "%s\"%s\"", comma, degraded_source_name((enum degraded_source)i));
 		comma = ",";
 	}
 	text_char(t, ']');
@@ -92,7 +106,11 @@ bool render_health(struct text *t, const struct region *r, unsigned bypass, int6
 		json_rate(t, &v);
 		text_char(t, ',');
 		json_u64(t, "total_calls", render_total_calls(&v), ",");
-		json_u64(t, "retry_after_ms", v.retry_after_ms, "}");
+		json_u64(t, "retry_after_ms", v.retry_after_ms, v.degraded ? "," : "}");
+		if (v.degraded) {
+			json_degraded(t, &v);
+			text_char(t, '}');
+		}
 	}
 	text_str(t, "}}\n");
 	return is_healthy;
@@ -175,6 +193,8 @@ void render_view(struct text *t, const struct circuit_view *v)
 		v->recent.calls ? (uint32_t)((uint64_t)v->recent.slow * 10000 / v->recent.calls) : 0);
 	text_char(t, ',');
 	json_counts(t, v);
+	json_degraded(t, v);
+	text_char(t, ',');
 	json_u64(t, "opened_total", v->opened_total, ",\"last_transition\":");
 	if (v->has_last) {
 		text_fmt(t, "{\"from\":\"%s\",\"to\":\"%s\",\"reason\":", breaker_state_name(v->last_from),
@@ -189,8 +209,18 @@ void render_view(struct text *t, const struct circuit_view *v)
 	text_str(t, ",\"bulkhead\":{\"in_use\":0,\"limit\":null,\"waiting\":0,\"rejected\":0},\"endpoints\":[");
 	json_endpoints(t, v);
 	text_str(t, "],\"fallbacks\":{");
-	if (v->stale_answers)
+	const char *comma = "";
+	if (v->stale_answers) {
 		json_u64(t, "stale_dns", v->stale_answers, "");
+		comma = ",";
+	}
+	for (int i = 0; i < DEGRADED_SOURCE_COUNT; i++) {
+		if (v->fallbacks[i] == 0)
+			continue;
+		text_str(t, comma);
+		json_u64(t, degraded_source_name((enum degraded_source)i), v->fallbacks[i], "");
+		comma = ",";
+	}
 	text_str(t, "},\"faults\":{");
 	for (unsigned i = 0; i < v->fault_count; i++) {
 		text_str(t, i ? "," : "");

@@ -672,8 +672,11 @@ void circuit_settle(struct region *r, struct circuit_token *token, const struct 
 		note_failure(d, kind);
 	else
 		count(&d->neutral);
-	if (outcome == BREAKER_SUCCESS)
+	if (outcome == BREAKER_SUCCESS) {
 		atomic_store_explicit(&d->last_success_ns, now_ns, memory_order_relaxed);
+		if (__builtin_expect(atomic_load_explicit(&d->fallback_run, memory_order_relaxed) != 0, 0))
+			atomic_store_explicit(&d->fallback_run, 0, memory_order_relaxed);
+	}
 	if (latency_ns >= 0)
 		latency_record(&d->latency, latency_ns);
 
@@ -725,6 +728,7 @@ void circuit_reset(struct region *r, uint32_t destination, int64_t now_ns)
 	if (destination >= r->capacity || r->is_read_only)
 		return;
 	struct destination *d = &r->destinations[destination];
+	atomic_store_explicit(&d->fallback_run, 0, memory_order_relaxed);
 	for (int i = 0; i < TRIES; i++) {
 		uint64_t word = load_word(d);
 		if (move(r, destination, word, breaker_reset(word, now_ns / NS_PER_MS), "reset by hand", NULL, now_ns,

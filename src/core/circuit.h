@@ -87,6 +87,8 @@ struct circuit_view {
 	uint64_t opened_total;
 	uint64_t transitions[3][3];
 	uint64_t late_look_ups, stale_answers; /* of "dns:NAME" */
+	uint64_t fallbacks[DEGRADED_SOURCE_COUNT];
+	uint32_t degraded; /* sources it is served from now, bit 1 << enum degraded_source */
 	struct fault_view {
 		char name[32];
 		uint64_t hits;

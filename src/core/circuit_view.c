@@ -119,6 +119,9 @@ void circuit_view(const struct region *r, uint32_t destination, int64_t now_ns, 
 	view->late_look_ups = get(&d->late_look_ups);
 	view->stale_answers = get(&d->stale_answers);
 	view_faults(r, view);
+	for (int i = 0; i < DEGRADED_SOURCE_COUNT; i++)
+		view->fallbacks[i] = get(&d->fallbacks[i]);
+	view->degraded = degraded_now(r, destination);
 	int at = -1;
 	while (view->endpoint_count < sizeof view->endpoints / sizeof view->endpoints[0]) {
 		struct endpoint_view *e = &view->endpoints[view->endpoint_count];

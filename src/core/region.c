@@ -21,7 +21,7 @@ _Static_assert(sizeof(struct known_name) == 944, "layout 4");
 _Static_assert(sizeof(struct endpoint) == 56, "layout 4");
 _Static_assert(sizeof(struct fault_entry) == 544, "layout 4");
 _Static_assert(sizeof(struct fault_count) == 344, "layout 4");
-_Static_assert(sizeof(struct destination) == 5376, "layout 4");
+_Static_assert(sizeof(struct destination) == 5440, "layout 4");
 _Static_assert(
 	offsetof(struct destination, breaker) % 64 == 0 && offsetof(struct destination, lease) % 64 == 0, "layout 4");
 

@@ -20,6 +20,7 @@
 
 #include "base/text.h"
 #include "core/breaker.h"
+#include "core/degraded.h"
 #include "core/failure.h"
 #include "core/latency.h"
 #include "core/window.h"
@@ -145,13 +146,15 @@ struct destination {
 	} shard[REGION_SHARDS];
 
 	_Alignas(64) _Atomic uint64_t success, failure, neutral, would_reject, stale;
-	_Atomic uint64_t run_from; /* rejections before the present run */
+	_Atomic uint32_t fallback_run; /* degraded.h: sources of the run that goes on, bit 1 << source */
+	_Atomic uint64_t run_from;     /* rejections before the present run */
 	_Atomic uint64_t kinds[FAILURE_KIND_COUNT];
 	_Atomic uint64_t opened_total;
-	_Atomic uint64_t late_look_ups, stale_answers; /* of "dns:NAME" */
-	_Atomic int64_t stale_told_ns;		       /* last event about a stale answer */
-	_Atomic uint64_t transitions[3][3];	       /* [from][to], enum breaker_state */
-	_Atomic uint64_t probe_results[5];	       /* enum probe_result */
+	_Atomic uint64_t late_look_ups, stale_answers;	   /* of "dns:NAME" */
+	_Atomic int64_t stale_told_ns;			   /* last event about a stale answer */
+	_Atomic uint64_t fallbacks[DEGRADED_SOURCE_COUNT]; /* degraded.h */
+	_Atomic uint64_t transitions[3][3];		   /* [from][to], enum breaker_state */
+	_Atomic uint64_t probe_results[5];		   /* enum probe_result */
 
 	/* The last transition, for display. Written after the winning CAS by its winner only; a crash leaves the one
 	 * before. */

@@ -142,6 +142,9 @@ static void clear(struct destination *d)
 		clear_counter(&d->transitions[i / 3][i % 3]);
 	for (int i = 0; i < 5; i++)
 		clear_counter(&d->probe_results[i]);
+	for (int i = 0; i < DEGRADED_SOURCE_COUNT; i++)
+		clear_counter(&d->fallbacks[i]);
+	atomic_store_explicit(&d->fallback_run, 0, memory_order_relaxed);
 	for (int i = 0; i < LATENCY_BUCKETS; i++)
 		atomic_store_explicit(&d->latency.count[i], 0, memory_order_relaxed);
 	for (int i = 0; i < REGION_ADDRESSES; i++)
