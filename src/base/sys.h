@@ -112,6 +112,10 @@ static inline int sys_rename(const char *from, const char *to)
 {
 	return (int)SYS5(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
+static inline ssize_t sys_getcwd(char *buf, size_t n)
+{
+	return SYS2(SYS_getcwd, buf, n);
+}
 static inline ssize_t sys_readlink(const char *path, char *buf, size_t n)
 {
 	return SYS4(SYS_readlinkat, AT_FDCWD, path, buf, n);

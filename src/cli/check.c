@@ -10,20 +10,11 @@
 
 #define ERRORS_MAX (1u << 20)
 
-bool settings_load(struct settings *s, const char *file, const char *set)
+static bool load(struct settings *s, const char *file, const char *set, const char *faults,
+	const char *(*getenv_fn)(const char *name), bool looks_at_files)
 {
-	return settings_load_as(s, file, set, own_getenv);
-}
-
-bool settings_load_as(struct settings *s, const char *file, const char *set, const char *(*getenv_fn)(const char *name))
-{
-	return settings_load_with(s, file, set, file ? NULL : getenv_fn("RESIL_FAULTS"), getenv_fn);
-}
-
-bool settings_load_with(struct settings *s, const char *file, const char *set, const char *faults,
-	const char *(*getenv_fn)(const char *name))
-{
-	struct config_source source = {.set = set, .faults = faults && *faults ? faults : NULL};
+	struct config_source source = {
+		.set = set, .faults = faults && *faults ? faults : NULL, .looks_at_files = looks_at_files};
 	memset(s, 0, sizeof *s);
 	s->errors = malloc(ERRORS_MAX);
 	if (!s->errors)
@@ -41,6 +32,27 @@ bool settings_load_with(struct settings *s, const char *file, const char *set, c
 	if (!s->config)
 		settings_free(s);
 	return s->config != NULL;
+}
+
+bool settings_load(struct settings *s, const char *file, const char *set)
+{
+	return settings_load_as(s, file, set, own_getenv);
+}
+
+bool settings_load_as(struct settings *s, const char *file, const char *set, const char *(*getenv_fn)(const char *name))
+{
+	return settings_load_with(s, file, set, file ? NULL : getenv_fn("RESIL_FAULTS"), getenv_fn);
+}
+
+bool settings_load_with(struct settings *s, const char *file, const char *set, const char *faults,
+	const char *(*getenv_fn)(const char *name))
+{
+	return load(s, file, set, faults, getenv_fn, false);
+}
+
+bool settings_load_checked(struct settings *s, const char *file, const char *set, const char *faults)
+{
+	return load(s, file, set, faults, own_getenv, true);
 }
 
 void settings_check_log(struct settings *s, bool is_lenient)
@@ -124,7 +136,8 @@ static int run_check(const struct verb *verb, int argc, char **argv)
 	const char *file = optind < argc ? argv[optind] : NULL;
 	if (file && !file[0])
 		return usage_error(verb, "a file has a name");
-	if (!settings_load(&s, file, file ? NULL : own_getenv("RESIL_SET"))) {
+	if (!settings_load_checked(
+		    &s, file, file ? NULL : own_getenv("RESIL_SET"), file ? NULL : own_getenv("RESIL_FAULTS"))) {
 		fputs("resil: no memory for the configuration\n", stderr);
 		return EXIT_FAILED;
 	}

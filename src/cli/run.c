@@ -250,8 +250,8 @@ static void print_faults(const struct plan *p, const struct settings *s)
 static bool configuration_is_right(struct plan *p)
 {
 	struct settings s;
-	if (!settings_load_with(&s, p->config, p->set ? p->set : getenv("RESIL_SET"),
-		    p->faults ? p->faults : getenv("RESIL_FAULTS"), own_getenv)) {
+	if (!settings_load_checked(&s, p->config, p->set ? p->set : getenv("RESIL_SET"),
+		    p->faults ? p->faults : getenv("RESIL_FAULTS"))) {
 		fputs("resil run: no memory for the configuration\n", stderr);
 		return false;
 	}

@@ -13,6 +13,8 @@ struct settings {
 };
 /* file: -c, null: the contract's places. set: null: RESIL_SET is not looked at. False: no memory. */
 bool settings_load(struct settings *s, const char *file, const char *set);
+/* The same, and the files that values name must be there. */
+bool settings_load_checked(struct settings *s, const char *file, const char *set, const char *faults);
 /* The same with another process's variables. */
 bool settings_load_as(
 	struct settings *s, const char *file, const char *set, const char *(*getenv_fn)(const char *name));

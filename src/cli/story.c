@@ -288,6 +288,32 @@ static void tell_failures(struct text *t, const struct story *s)
 	text_char(t, '\n');
 }
 
+/* From where its calls are served meanwhile, and how often they were. */
+static void tell_fallbacks(struct text *t, const struct story *s)
+{
+	const struct circuit_view *v = &s->view;
+	const char *before = "";
+	uint64_t all = 0;
+	for (int i = 0; i < DEGRADED_SOURCE_COUNT; i++)
+		all += v->fallbacks[i];
+	if (all == 0)
+		return;
+	text_str(t, v->degraded ? "In its place: " : "In its place now nothing; of all time: ");
+	for (int i = 0; i < DEGRADED_SOURCE_COUNT; i++) {
+		bool is_shown = v->degraded ? v->degraded >> i & 1 : v->fallbacks[i] != 0;
+		if (!is_shown)
+			continue;
+		text_fmt(t, "%s%s (%llu calls of all time)", before, degraded_source_name((enum degraded_source)i),
+			(unsigned long long)v->fallbacks[i]);
+		before = ", ";
+	}
+	if (s->policy) {
+		text_str(t, "; ");
+		value_text(t, s, KEY_FALLBACK);
+	}
+	text_char(t, '\n');
+}
+
 /* Which keys opened it, by the reason that circuit.c gives. */
 static size_t keys_of(const struct story *s, enum config_key keys[4])
 {
@@ -396,6 +422,7 @@ void story_text(struct text *t, const struct story *s, const struct options *o)
 	tell_state(t, s);
 	tell_opening(t, s);
 	tell_failures(t, s);
+	tell_fallbacks(t, s);
 	tell_rule(t, s);
 	tell_next(t, s);
 	size_t n = undo_of(s, o, undo);
@@ -458,6 +485,7 @@ void story_json(struct text *t, const struct story *s, const struct options *o)
 		json_value(t, s, KEY_RECOVERY_TIMEOUT, "recovery_timeout");
 		json_value(t, s, KEY_RECOVERY_MAX, "recovery_max");
 		json_value(t, s, KEY_REJECT_ERRNO, "reject_errno");
+		json_value(t, s, KEY_FALLBACK, "fallback");
 		text_char(t, '}');
 	} else {
 		text_str(t, "null");

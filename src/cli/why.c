@@ -21,7 +21,7 @@ static void tell(struct telling *w, const struct group *g, uint32_t index, const
 	at[0] = '\0';
 	story_read(&story, g, index, s, member);
 	/* Without a name: those that are not as they should be. */
-	if (!w->destination && !view_is_open(&story.view) && story.view.mode == BREAKER_AUTO)
+	if (!w->destination && !view_is_open(&story.view) && story.view.mode == BREAKER_AUTO && !story.view.degraded)
 		return;
 	if (w->o.is_json) {
 		story_json(&t, &story, &w->o);

@@ -1,6 +1,7 @@
 /* Keys and their values, from a file and from RESIL_SET, into the configuration. See parse.h; no state of its own. */
 #include "policy/parse.h"
 
+#include "policy/chain.h"
 #include "policy/pattern.h"
 #include "policy/value.h"
 
@@ -161,12 +162,25 @@ void assign_unknown(struct complaints *out, uint32_t line, enum place place, con
 	complain(out, line, &f, name, n);
 }
 
+/* A value of a policy: false with the fault. has_file: it stands in one. */
+static bool read_value(struct config *c, const struct value_row *row, const char *s, size_t n, bool has_file,
+	struct value *value, struct fault *f)
+{
+	if (row->type != VALUE_CHAIN)
+		return value_read(row, s, n, value, f);
+	const char *kept;
+	if (!chain_read(c, s, n, has_file, &kept, f))
+		return false;
+	*value = (struct value){.number = (uint64_t)(uintptr_t)kept};
+	return true;
+}
+
 static void set_policy_key(struct parse *p, enum config_key key, const char *s, size_t n)
 {
 	struct fault f;
 	struct value value;
 	fault_clear(&f);
-	if (!value_read(&value_keys[key], s, n, &value, &f)) {
+	if (!read_value(p->config, &value_keys[key], s, n, true, &value, &f)) {
 		complain_value(p, &f, s, n);
 		return;
 	}
@@ -272,7 +286,7 @@ static void set_one(struct config *c, const char *s, size_t n, struct complaints
 		return;
 	}
 	fault_clear(&f);
-	if (!value_read(&value_keys[key], value, value_len, &read, &f)) {
+	if (!read_value(c, &value_keys[key], value, value_len, false, &read, &f)) {
 		complain(out, 0, &f, value, value_len);
 		return;
 	}

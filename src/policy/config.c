@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "policy/chain.h"
 #include "policy/fault_read.h"
 #include "policy/inside.h"
 #include "policy/match.h"
@@ -46,14 +47,26 @@ static uint32_t at_most(uint32_t n, uint32_t most)
 	return n < most ? n : most;
 }
 
+/* How many chains of fallbacks it may set: each is kept with whole paths. */
+static size_t chains(const struct source_bytes *b, const char *set)
+{
+	static const char key[] = "fallback";
+	size_t count = 0, left = b->len;
+	for (const char *s = b->at; left > 0 && (s = memmem(s, left, key, sizeof key - 1)); count++, s++)
+		left = b->len - (size_t)(s - b->at) - 1;
+	for (const char *s = set; s && (s = strstr(s, key)); s++)
+		count++;
+	return count;
+}
+
 static size_t at_most_size(size_t n, size_t most)
 {
 	return n < most ? n : most;
 }
 
 /* Room for what a text can hold at most; only what is written is ever touched. */
-static struct config *config_new(
-	const struct source_bytes *b, const char *file, const char *faults, size_t specs_len, uint32_t specs)
+static struct config *config_new(const struct source_bytes *b, const char *file, const char *set, const char *faults,
+	size_t specs_len, uint32_t specs)
 {
 	uint32_t sections = at_most(b->brackets, CONFIG_POLICIES_MAX - 1);
 	/* Of a specification: at most a pattern for each other byte. */
@@ -70,7 +83,7 @@ static struct config *config_new(
 			: 0;
 	/* A pattern is kept as it was written and as it is compared, each with the byte that its comma takes in the
 	 * file. */
-	size_t pool = strlen(file) + 1 + 2 * (b->len + 1) + 2 * (specs_len + 1);
+	size_t pool = strlen(file) + 1 + 2 * (b->len + 1) + 2 * (specs_len + 1) + chains(b, set) * (CHAIN_TEXT_MAX + 1);
 	size_t at_sections = align(sizeof(struct config), 16);
 	size_t at_patterns = align(at_sections + sections * sizeof(struct section), 16);
 	size_t at_faults = align(at_patterns + patterns * sizeof(struct pattern), 16);
@@ -132,7 +145,7 @@ static void settle(struct policy *p, bool is_broken)
 		/* All that would end a call, or change what is sent. */
 		static const uint8_t undone[] = {KEY_CONNECT_TIMEOUT, KEY_ANSWER_TIMEOUT, KEY_STALL_TIMEOUT,
 			KEY_DEADLINE, KEY_RESOLVE_TIMEOUT, KEY_STALE_DNS, KEY_EJECT, KEY_DEADLINE_HEADER, KEY_KEEPALIVE,
-			KEY_TCP_USER_TIMEOUT};
+			KEY_TCP_USER_TIMEOUT, KEY_FALLBACK};
 		static const struct value off = {.number = 0};
 		p->breaker = POLICY_BREAKER_OBSERVE;
 		p->origin[KEY_BREAKER] = (struct origin){.kind = ORIGIN_OBSERVE_ONLY};
@@ -172,12 +185,13 @@ struct config *config_load(const struct config_source *source, struct text *erro
 
 	*error_count = of_file.count;
 	/* An optional file that is not there is none. */
-	struct config *c = config_new(&b, is_read || of_file.count > 0 ? file : "", source->faults, 0, 0);
+	struct config *c = config_new(&b, is_read || of_file.count > 0 ? file : "", source->set, source->faults, 0, 0);
 	if (!c) {
 		source_free(&b);
 		return NULL;
 	}
 	set_builtin(c);
+	c->looks_at_files = source->looks_at_files;
 	if (is_read)
 		parse_file(c, &b, &of_file);
 	source_free(&b);
@@ -210,7 +224,7 @@ struct config *config_load_faults(const struct fault_given *given, uint32_t coun
 	size_t room = 1;
 	for (uint32_t i = 0; i < count; i++)
 		room += strlen(given[i].spec) + 1;
-	struct config *c = config_new(&none, "", NULL, room, count);
+	struct config *c = config_new(&none, "", NULL, NULL, room, count);
 	if (!c)
 		return NULL;
 	set_builtin(c);

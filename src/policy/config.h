@@ -64,6 +64,7 @@ struct policy {
 	int64_t resolve_timeout_ns, stale_dns_ns;				      /* 0: off */
 	enum policy_eject eject;
 	uint32_t max_ejection_percent;
+	const char *fallback; /* a chain (chain.h), kept with the configuration; null: off */
 	int reject_errno;
 	char deadline_header[POLICY_FIELD_NAME_MAX + 1]; /* "": off */
 	int64_t keepalive_ns, tcp_user_timeout_ns;	 /* 0: off; keepalive is of whole seconds */
@@ -79,6 +80,8 @@ struct config; /* opaque; lives in its own mapping */
 struct config_source {
 	const char *file; /* path that must exist (RESIL_CONF, -c) or, with is_optional, may be absent */
 	bool is_optional;
+	bool looks_at_files; /* files that values name must be there (`resil check`, `resil run`; not in the shim: a
+				file may be out of sight of one process, and is missed only when it is needed) */
 	const char *set;
 	const char *faults;
 };

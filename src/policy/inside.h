@@ -41,6 +41,7 @@ struct config {
 	size_t size; /* of the mapping */
 	bool is_broken;
 	bool guards_look_ups;
+	bool looks_at_files; /* while it is read: config_source */
 	enum state_kind state;
 	enum control_kind control;
 	uint32_t max_destinations;

@@ -10,7 +10,7 @@
  * uint32_t of ms), WINDOW (calls within the limits, a time, or `off`; see window.h), COUNT, FACTOR (hundredths: 2 ->
  * 200), PERCENT, ERRNO (one of words.c's list), SECONDS (ns, whole seconds from the minimum on, or `off`), KINDS (a
  * mask of failure kinds, see words.c), FIELD_NAME (char[], of an HTTP header field, or `off`), ROUTES (char[],
- * templates of paths, see route.h, or `off`). */
+ * templates of paths, see route.h, or `off`), CHAIN (const char *, see chain.h; null: `off`). */
 /* clang-format off */
 #define POLICY_KEYS(X)                                                                                                 \
 	X(BREAKER, "breaker", CHOICE, breaker, "on", 0, 0,                                                             \
@@ -69,6 +69,9 @@
 		"addresses that fail go last in a look-up's answer while others are healthy: `on` or `off`")           \
 	X(MAX_EJECTION, "max_ejection", PERCENT, max_ejection_percent, "50%", 0, 100,                                  \
 		"of a name's addresses; beyond it the resolver's order stays")                                         \
+	X(FALLBACK, "fallback", CHAIN, fallback, "off", 0, 0,                                                             \
+		"what stands in when a call is refused, or a blocking connect fails, tried left to right: "            \
+		"`host:port`, `cache(1h)`, `reply:FILE`, `spool:DIR`, `errno:NAME`")                                   \
 	X(REJECT_ERRNO, "reject_errno", ERRNO, reject_errno, "ECONNREFUSED", 0, 0, "what a rejected connect returns")  \
 	X(DEADLINE_HEADER, "deadline_header", FIELD_NAME, deadline_header, "off", 0, POLICY_FIELD_NAME_MAX,            \
 		"the header field that tells the time left, added to plain HTTP/1 requests")                           \

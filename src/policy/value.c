@@ -27,6 +27,7 @@ static const char *const control_choices[] = {"auto", "on", "off", NULL};
 #define CHOICES_OF_FIELD_NAME(list) NULL
 #define CHOICES_OF_ROUTES(list) NULL
 #define CHOICES_OF_WINDOW(list) NULL
+#define CHOICES_OF_CHAIN(list) NULL
 #define CHOICES_OF_TEXT(list) NULL
 #define BREAKER_CHOICES breaker_choices
 #define PROTOCOL_CHOICES protocol_choices
@@ -418,6 +419,7 @@ bool value_read(const struct value_row *row, const char *s, size_t n, struct val
 	case VALUE_KINDS: return words_read_kinds(row, s, n, number, fault);
 	case VALUE_FIELD_NAME: return words_read_field_name(row, s, n, value->name, fault);
 	case VALUE_ROUTES: return route_read(row->name, s, n, value->name, fault);
+	case VALUE_CHAIN:
 	case VALUE_TEXT: break;
 	}
 	return false;
@@ -463,6 +465,7 @@ static void number_text(struct text *t, const struct value_row *row, uint64_t nu
 		break;
 	case VALUE_ERRNO: words_errno_text(t, number); break;
 	case VALUE_KINDS: words_kinds_text(t, number); break;
+	case VALUE_CHAIN: text_str(t, number ? (const char *)(uintptr_t)number : "off"); break;
 	case VALUE_FIELD_NAME:
 	case VALUE_ROUTES:
 	case VALUE_TEXT: break;

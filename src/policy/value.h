@@ -20,12 +20,13 @@ enum value_type {
 	VALUE_WINDOW,
 	VALUE_FIELD_NAME,
 	VALUE_ROUTES,
+	VALUE_CHAIN,
 	VALUE_TEXT
 };
 
 /* What any of them is. */
 struct value {
-	uint64_t number;		  /* all but VALUE_FIELD_NAME and VALUE_ROUTES */
+	uint64_t number;		  /* all but FIELD_NAME and ROUTES; CHAIN: where its text is kept, 0: off */
 	char name[POLICY_ROUTES_MAX + 1]; /* of these two; "": off */
 };
 
@@ -55,7 +56,8 @@ static inline bool value_is(const char *s, size_t n, const char *word)
 int value_find_key(const char *name, size_t n);
 int value_find_setting(const char *name, size_t n);
 
-/* Reads n bytes, blanks already stripped; false: fault says why. VALUE_TEXT is not read here. */
+/* Reads n bytes, blanks already stripped; false: fault says why. VALUE_TEXT and VALUE_CHAIN are read in assign.c, which
+ * has a place for them. */
 bool value_read(const struct value_row *row, const char *s, size_t n, struct value *value, struct fault *fault);
 /* As a file would have it: "10s", "off", "1.5", "20%", "ECONNREFUSED". */
 void value_text(struct text *t, const struct value_row *row, const struct value *value);
