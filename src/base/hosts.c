@@ -99,6 +99,24 @@ bool hosts_file_has(const char *path, const char *name, int family)
 	return has;
 }
 
+unsigned hosts_find(const char *name, struct addr *addrs, unsigned most)
+{
+	struct words w;
+	struct addr a;
+	unsigned n = 0;
+	bool is_address = false;
+	if (!words_open(&w, "/etc/hosts"))
+		return 0;
+	while (n < most && next_word(&w)) {
+		if (w.index == 0)
+			is_address = addr_from_literal(&a, w.word);
+		else if (is_address && strcasecmp(w.word, name) == 0)
+			addrs[n++] = a;
+	}
+	sys_close(w.fd);
+	return n;
+}
+
 bool hosts_come_first(const char *nsswitch)
 {
 	struct words w;

@@ -61,9 +61,9 @@ static void give(uint32_t index)
 }
 
 /* A call to a name begins with the look-up before it, on whichever thread that was made (curl has one for it). */
-static int64_t begun_with_look_up(const struct guard *g, int64_t now_ns)
+int64_t call_would_begin_ns(const struct guard *g, int64_t now_ns)
 {
-	int64_t began = g->name ? names_take_look_up(names_entry_of(g->name), now_ns) : 0;
+	int64_t began = guard_has_learnt_name(g) ? names_take_look_up(names_entry_of(g->name), now_ns) : 0;
 	return began && began < now_ns ? began : now_ns;
 }
 
@@ -91,7 +91,7 @@ static inline uint32_t begin(const struct guard *g, const struct circuit_token *
 
 uint32_t call_begin(const struct guard *g, const struct circuit_token *token, int64_t now_ns)
 {
-	return begin(g, token, begun_with_look_up(g, now_ns), now_ns, g->is_group, LIVE);
+	return begin(g, token, call_would_begin_ns(g, now_ns), now_ns, g->is_group, LIVE);
 }
 
 bool call_begin_connected(const struct guard *g, const struct circuit_token *token, int64_t now_ns, uint32_t *call)
@@ -117,9 +117,10 @@ static void settle(struct call *c, enum breaker_outcome outcome, int64_t now_ns)
 
 /* Ends one attempt, and with it the call when it was the last and nothing is left to wait for. Frees the record with
  * the last attempt of a settled call. LOCAL: trouble of this machine (no route for this family): no news, but the
- * name's other addresses may follow. DROPPED: the app let go. */
+ * name's other addresses may follow. DROPPED: the app let go.
+ * True: the call is over, and not by being dropped. */
 enum end { END_FAILURE, END_LOCAL, END_DROPPED };
-static void attempt_end(uint32_t index, enum end end, int64_t now_ns)
+static bool attempt_end(uint32_t index, enum end end, int64_t now_ns)
 {
 	struct call *c = at(index);
 	uint64_t word = atomic_load_explicit(&c->word, memory_order_acquire), next;
@@ -148,7 +149,7 @@ static void attempt_end(uint32_t index, enum end end, int64_t now_ns)
 			give(index);
 		else if (FLYING(word) > 1 && c->guard.has_circuit)
 			circuit_note(c->guard.region, &c->token, LEASE_BUSY);
-		return;
+		return false;
 	}
 	if (settles) {
 		bool is_failure = end != END_DROPPED && HAS_FAILED(next);
@@ -158,6 +159,7 @@ static void attempt_end(uint32_t index, enum end end, int64_t now_ns)
 	}
 	if (STATE(next) == SETTLED && FLYING(next) == 0)
 		give(index);
+	return settles && end != END_DROPPED;
 }
 
 bool call_connected(uint32_t call, uint32_t endpoint, int64_t now_ns)
@@ -217,18 +219,18 @@ int64_t call_begun_ns(uint32_t call)
 	return at(call)->token.begun_ns;
 }
 
-void call_attempt_failed(uint32_t call, uint32_t endpoint, enum failure_kind kind, int64_t now_ns)
+bool call_attempt_failed(uint32_t call, uint32_t endpoint, enum failure_kind kind, int64_t now_ns)
 {
 	const struct guard *g = call_guard(call);
 	if (endpoint && g->limits.trip_mask >> kind & 1)
 		endpoint_failed(g->region, endpoint, &g->rules, kind, true, now_ns);
 	atomic_store_explicit(&at(call)->last_kind, (uint32_t)kind, memory_order_relaxed);
-	attempt_end(call, END_FAILURE, now_ns);
+	return attempt_end(call, END_FAILURE, now_ns);
 }
 
-void call_attempt_is_local(uint32_t call, int64_t now_ns)
+bool call_attempt_is_local(uint32_t call, int64_t now_ns)
 {
-	attempt_end(call, END_LOCAL, now_ns);
+	return attempt_end(call, END_LOCAL, now_ns);
 }
 
 void call_attempt_dropped(uint32_t call, int64_t now_ns)

@@ -59,13 +59,16 @@ void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kin
 const struct guard *call_guard(uint32_t call);
 /* When the call began: its first connect, or the look-up before it. */
 int64_t call_begun_ns(uint32_t call);
+/* The same for a call that is not to be, since its connect of now_ns is rejected. */
+int64_t call_would_begin_ns(const struct guard *g, int64_t now_ns);
 /* A call that begins on a connection which is there already, connected at once. False: none is to be had (the token is
  * the caller's to settle). */
 bool call_begin_connected(const struct guard *g, const struct circuit_token *token, int64_t now_ns, uint32_t *call);
-/* endpoint: the address that it went to (core/endpoint.h), which hears of it whatever becomes of the call. */
-void call_attempt_failed(uint32_t call, uint32_t endpoint, enum failure_kind kind, int64_t now_ns);
-/* Local trouble (A6): no news, the name's other addresses may follow. */
-void call_attempt_is_local(uint32_t call, int64_t now_ns);
+/* endpoint: the address that it went to (core/endpoint.h), which hears of it whatever becomes of the call. True: the
+ * call is over with it, and nothing came of it. */
+bool call_attempt_failed(uint32_t call, uint32_t endpoint, enum failure_kind kind, int64_t now_ns);
+/* Local trouble (A6): no news, the name's other addresses may follow. True as above. */
+bool call_attempt_is_local(uint32_t call, int64_t now_ns);
 /* The app let go of it: no news. */
 void call_attempt_dropped(uint32_t call, int64_t now_ns);
 /* The app hung up on an attempt begun at begun_ns: abandoned or neutral (A5). */

@@ -14,12 +14,14 @@
 #include "engine/blocking.h"
 #include "engine/call.h"
 #include "engine/detour.h"
+#include "engine/fallback.h"
 #include "engine/guard.h"
 #include "engine/guest.h"
 #include "engine/lifetime.h"
 #include "engine/outcome.h"
 #include "engine/process.h"
 #include "engine/service.h"
+#include "policy/ambient.h"
 
 /* ---- what a socket is, where socket() was not seen ---- */
 
@@ -51,13 +53,17 @@ static bool adopt(struct slot *s, int fd, const struct addr *a)
 
 /* ---- a new connect ---- */
 
-/* What a connect that is let through carries from admission to its first outcome. */
+/* What a connect that is let through carries from admission to its first outcome. guard, begun_ns: also of one that is
+ * not. */
 struct attempt {
+	struct guard guard;
 	struct slot *slot;
 	uint64_t word; /* CONNECTING, this life */
 	int64_t begun_ns;
-	int64_t limit_ns; /* 0: none */
+	int64_t limit_ns;      /* 0: none */
+	int64_t call_begun_ns; /* where there is a fallback */
 	bool is_nonblocking;
+	bool is_refused; /* by the breaker: a fallback may stand in */
 };
 
 static bool is_rejected(const struct guard *g, int64_t now_ns, struct circuit_token *token)
@@ -108,29 +114,30 @@ static __attribute__((noinline)) void tune(int fd, const struct guard *g)
 		set_if_unset(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)g->user_timeout_ms);
 }
 
-static enum connect_begun begin(struct slot *s, int fd, const struct addr *a, struct attempt *at)
+/* at->guard, at->begun_ns: found by the caller. */
+static inline enum connect_begun begin_guarded(struct slot *s, int fd, struct attempt *at)
 {
-	int64_t now = clock_now_ns();
-	struct guard g;
-	if (__builtin_expect(atomic_load_explicit(&detour_any, memory_order_relaxed), 0))
-		detour_closing(fd); /* a former connect of this socket */
-	if (!guard_find(a, now, &g))
-		return CONNECT_PASSES;
+	const struct guard *g = &at->guard;
+	int64_t now = at->begun_ns;
+	at->is_refused = false;
 	if (ambient_has_passed(now)) {
 		errno = ETIMEDOUT; /* nothing reaches the network (C4) */
 		return CONNECT_REJECTED;
 	}
-	uint32_t call = call_ride(&g, now);
+	uint32_t call = call_ride(g, now);
 	if (call == CALL_NONE) {
 		struct circuit_token token = {.lease = -1, .begun_ns = now};
-		if (g.has_circuit && is_rejected(&g, now, &token)) {
-			errno = g.reject_errno;
+		if (g->has_circuit && is_rejected(g, now, &token)) {
+			errno = g->reject_errno;
+			at->is_refused = true;
+			if (g->has_fallback)
+				at->call_begun_ns = call_would_begin_ns(g, now);
 			return CONNECT_REJECTED;
 		}
-		call = call_begin(&g, &token, now);
+		call = call_begin(g, &token, now);
 		if (call == CALL_NONE) {
-			if (g.has_circuit)
-				circuit_settle(g.region, &token, &g.rules, BREAKER_NEUTRAL, 0, false, now, -1);
+			if (g->has_circuit)
+				circuit_settle(g->region, &token, &g->rules, BREAKER_NEUTRAL, 0, false, now, -1);
 			return CONNECT_PASSES;
 		}
 	}
@@ -142,14 +149,15 @@ static enum connect_begun begin(struct slot *s, int fd, const struct addr *a, st
 	}
 	word = (word & ~0xffULL) + (1ULL << 32) + SLOT_STARTING;
 	uint32_t traits = atomic_load_explicit(&s->traits, memory_order_relaxed);
-	*at = (struct attempt){.slot = s,
-		.begun_ns = now,
-		.is_nonblocking = traits & TRAIT_NONBLOCKING,
-		.limit_ns = limit_of(&g, call, traits, now)};
+	at->slot = s;
+	at->is_nonblocking = traits & TRAIT_NONBLOCKING;
+	at->limit_ns = limit_of(g, call, traits, now);
+	if (__builtin_expect(g->has_fallback, 0))
+		at->call_begun_ns = call_begun_ns(call);
 	atomic_store_explicit(&s->begun_ns, now, memory_order_relaxed);
 	atomic_store_explicit(&s->deadline_ns, at->limit_ns ? now + at->limit_ns : 0, memory_order_relaxed);
 	atomic_store_explicit(&s->cookie, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->endpoint, g.endpoint, memory_order_relaxed);
+	atomic_store_explicit(&s->endpoint, g->endpoint, memory_order_relaxed);
 	atomic_fetch_and_explicit(&s->traits, ~(uint32_t)(TRAIT_TOLD | TRAIT_TWIN), memory_order_relaxed);
 	slot_put_call(s, word, call);
 	/* Before the system call: another thread's event loop may see the outcome first. */
@@ -160,15 +168,24 @@ static enum connect_begun begin(struct slot *s, int fd, const struct addr *a, st
 		return CONNECT_PASSES;
 	}
 	at->word = (word & ~0xffULL) + SLOT_CONNECTING;
-	if (__builtin_expect((g.limits.keepalive_s | g.user_timeout_ms) && !(traits & TRAIT_UNIX), 0))
-		tune(fd, &g);
+	if (__builtin_expect((g->limits.keepalive_s | g->user_timeout_ms) && !(traits & TRAIT_UNIX), 0))
+		tune(fd, g);
 	guest_look_again(now);
-	service_follow(g.region, now);
+	service_follow(g->region, now);
 	return CONNECT_TRACKED;
 }
 
-/* The first outcome: r and err of connect. */
-static void settle_first(const struct attempt *at, int fd, int r, int err, const struct sockaddr *to, socklen_t len)
+static enum connect_begun begin(struct slot *s, int fd, const struct addr *a, struct attempt *at)
+{
+	at->begun_ns = clock_now_ns();
+	at->is_refused = false;
+	if (__builtin_expect(atomic_load_explicit(&detour_any, memory_order_relaxed), 0))
+		detour_closing(fd); /* a former connect of this socket */
+	return guard_find(a, at->begun_ns, &at->guard) ? begin_guarded(s, fd, at) : CONNECT_PASSES;
+}
+
+/* The first outcome: r and err of connect. True: the call is over, its destination was not to be had. */
+static bool settle_first(const struct attempt *at, int fd, int r, int err, const struct sockaddr *to, socklen_t len)
 {
 	struct slot *s = at->slot;
 	uint32_t call = err == ETIMEDOUT ? slot_peek_call(s, at->word) : CALL_NONE;
@@ -178,16 +195,16 @@ static void settle_first(const struct attempt *at, int fd, int r, int err, const
 		bool is_early = atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_EARLY;
 		if (!is_early || outcome_is_connected(fd))
 			outcome_succeeded(s, at->word, fd, clock_now_ns());
-		return; /* TCP_FASTOPEN_CONNECT: the first write sends the SYN; its limit begins there */
+		return false; /* TCP_FASTOPEN_CONNECT: the first write sends the SYN; its limit begins there */
 	}
 	switch (err) {
 	case EINPROGRESS:
-	case EINTR: outcome_leave_pending(s, at->word, fd); return;
+	case EINTR: outcome_leave_pending(s, at->word, fd); return false;
 	case EISCONN:
 	case EALREADY:
 		outcome_forget(s, at->word, at->begun_ns); /* connected or connecting since before we looked */
-		return;
-	default: outcome_failed(s, at->word, err, to, len, clock_now_ns());
+		return false;
+	default: return outcome_failed(s, at->word, err, to, len, clock_now_ns());
 	}
 }
 
@@ -268,6 +285,49 @@ static inline bool wants_detour(const struct attempt *at, struct detour_ask *ask
 #endif
 }
 
+/* The connect of a slot in CONNECTING, as the app asked or in its place. *is_over: as settle_first. */
+static int carry_out(const struct attempt *at, int fd, const struct sockaddr *to, socklen_t len, bool *is_over)
+{
+	struct slot *s = at->slot;
+	struct detour_ask ask = {.to = to, .len = len};
+	int r = wants_detour(at, &ask) ? detour_connect(fd, &ask) : DETOUR_CANNOT;
+	if (r != DETOUR_CANNOT) {
+		/* done */
+	} else if (at->is_nonblocking || !at->limit_ns || guest_is_restricted()) {
+		r = real.connect(fd, to, len);
+	} else {
+		atomic_fetch_or_explicit(&s->traits, TRAIT_BOUNDED, memory_order_relaxed);
+		r = blocking_connect(fd, to, len, at->begun_ns, at->begun_ns + at->limit_ns, s, at->word);
+		atomic_fetch_and_explicit(&s->traits, ~(uint32_t)TRAIT_BOUNDED, memory_order_relaxed);
+	}
+	int err = r < 0 ? errno : 0;
+	*is_over = settle_first(at, fd, r, err, to, len);
+	if (r < 0)
+		errno = err;
+	return r;
+}
+
+/* A connect of the app's own has failed, errno says how; what the configuration has in its place. */
+static __attribute__((noinline, cold)) int fall_back(const struct attempt *at, struct slot *s, int fd,
+	const struct addr *a, const struct sockaddr *to, socklen_t len)
+{
+	enum failure_kind kind = FAILURE_UNREACHABLE;
+	failure_of_connect(errno, true, &kind);
+	struct fallback_ask ask = {.fd = fd,
+		.slot = s,
+		.life = at->is_refused ? slot_word(s) >> 32 : at->word >> 32,
+		.asked = a,
+		.to = to,
+		.len = len,
+		.guard = &at->guard,
+		.error = errno,
+		.cause = at->is_refused ? "rejected" : failure_name(kind),
+		.is_refused = at->is_refused};
+	int64_t deadline = at->guard.limits.deadline_ns;
+	ask.until_ns = ambient_earlier(deadline ? at->call_begun_ns + deadline : 0, ambient_ns());
+	return fallback_connect(&ask);
+}
+
 int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
 {
 	struct addr a;
@@ -292,26 +352,51 @@ int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
 	/* Nothing on the way touches errno but a rejection: success leaves it as found. */
 	struct attempt at;
 	enum connect_begun begun = prepare(s, fd, &a) ? begin(s, fd, &a, &at) : CONNECT_PASSES;
-	if (begun == CONNECT_REJECTED)
+	if (begun == CONNECT_REJECTED) {
+		if (__builtin_expect(at.is_refused && at.guard.has_fallback, 0))
+			return fall_back(&at, s, fd, &a, to, len);
 		return -1;
+	}
 	if (begun == CONNECT_PASSES)
 		return real.connect(fd, to, len);
-	struct detour_ask ask = {.to = to, .len = len};
-	int r = wants_detour(&at, &ask) ? detour_connect(fd, &ask) : DETOUR_CANNOT;
-	if (r != DETOUR_CANNOT) {
-		/* done */
-	} else if (at.is_nonblocking || !at.limit_ns || guest_is_restricted()) {
-		r = real.connect(fd, to, len);
-	} else {
-		atomic_fetch_or_explicit(&s->traits, TRAIT_BOUNDED, memory_order_relaxed);
-		r = blocking_connect(fd, to, len, at.begun_ns, at.begun_ns + at.limit_ns, s, at.word);
-		atomic_fetch_and_explicit(&s->traits, ~(uint32_t)TRAIT_BOUNDED, memory_order_relaxed);
+	bool may_fall_back = __builtin_expect(at.guard.has_fallback, 0) && !at.is_nonblocking, is_over;
+	int r = carry_out(&at, fd, to, len, &is_over);
+	return is_over && may_fall_back ? fall_back(&at, s, fd, &a, to, len) : r;
+}
+
+int connect_instead(
+	const struct fallback_ask *ask, const struct fallback_place *place, uint64_t *life, enum connect_begun *begun)
+{
+	struct attempt at = {.begun_ns = clock_now_ns()};
+	if (__builtin_expect(atomic_load_explicit(&detour_any, memory_order_relaxed), 0))
+		detour_closing(ask->fd);
+	bool is_over, is_guarded = guard_find_place(
+			      &place->addr, place->name, place->number, place->count, at.begun_ns, &at.guard);
+	int64_t left = ask->until_ns - at.begun_ns;
+	/* It stands in for all that [defaults] covers, itself too. */
+	if (addr_same_host(&place->addr, ask->asked) && place->addr.port == ask->asked->port) {
+		*begun = CONNECT_REJECTED;
+		return -1;
 	}
-	int err = r < 0 ? errno : 0;
-	settle_first(&at, fd, r, err, to, len);
-	if (r < 0)
-		errno = err;
-	return r;
+	/* What is left of the call bounds it to its end (C3). */
+	if (ask->until_ns && at.guard.region) {
+		int64_t *deadline = &at.guard.limits.deadline_ns;
+		*deadline = *deadline && *deadline < left ? *deadline : left;
+		at.guard.opens_late = false;
+		is_guarded = true;
+	}
+	*begun = is_guarded ? begin_guarded(ask->slot, ask->fd, &at) : CONNECT_PASSES;
+	if (*begun == CONNECT_REJECTED)
+		return -1;
+	*life = slot_word(ask->slot) >> 32;
+	if (*begun == CONNECT_PASSES && is_guarded) { /* another thread has the descriptor */
+		errno = ask->error;
+		return -1;
+	}
+	if (*begun == CONNECT_PASSES)
+		return real.connect(ask->fd, place->to, place->len);
+	*life = at.word >> 32;
+	return carry_out(&at, ask->fd, place->to, place->len, &is_over);
 }
 
 /* ---- MSG_FASTOPEN: the send is the connect ---- */

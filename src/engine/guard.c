@@ -154,12 +154,12 @@ static struct guard_limits limits_of(const struct policy *p)
 }
 
 /* The long way: match the policy, find or make the circuit. */
-static bool look_up(
-	const struct config *c, const struct addr *a, const struct name_ref *ref, int64_t now_ns, struct guard *g)
+static bool look_up(const struct config *c, const struct addr *a, const char *name, const struct name_ref *ref,
+	int64_t now_ns, struct guard *g)
 {
-	char name[NAMES_MAX + 1], circuit[REGION_NAME_MAX + 1];
-	bool has_name = ref && names_text(ref, name);
-	struct target target = {.addr = a, .name = has_name ? name : NULL, .exe = guest_exe()};
+	char circuit[REGION_NAME_MAX + 1];
+	bool has_name = name != NULL;
+	struct target target = {.addr = a, .name = name, .exe = guest_exe()};
 	const struct policy *p = config_match(c, &target, NULL);
 	if (!p)
 		return false;
@@ -168,14 +168,15 @@ static bool look_up(
 	g->limits = limits_of(p);
 	g->user_timeout_ms = (uint32_t)(p->tcp_user_timeout_ns / NS_PER_MS);
 	g->reject_errno = (uint8_t)p->reject_errno; /* Linux has 133 */
+	g->has_fallback = p->fallback && p->breaker != POLICY_BREAKER_OBSERVE;
 	g->has_circuit = false;
 	/* With a circuit an address, each address is a call of its own. */
 	g->is_group = has_name && p->key != POLICY_KEY_ADDRESS && (g->all & g->bit) && (g->all & (g->all - 1));
-	if (p->breaker != POLICY_BREAKER_OFF && circuit_name(circuit, sizeof circuit, p, a, has_name ? name : NULL)) {
+	if (p->breaker != POLICY_BREAKER_OFF && circuit_name(circuit, sizeof circuit, p, a, name)) {
 		int at = registry_find_or_add(g->region, circuit, p->section, now_ns);
 		g->has_circuit = at >= 0;
 		g->destination = at >= 0 ? (uint32_t)at : 0;
-		if (at >= 0 && has_name && p->key != POLICY_KEY_ADDRESS && p->key != POLICY_KEY_SECTION) {
+		if (at >= 0 && ref && p->key != POLICY_KEY_ADDRESS && p->key != POLICY_KEY_SECTION) {
 			uint32_t hashes[NAMES_ADDRESSES];
 			circuit_know(g->region, (uint32_t)at, hashes, names_current(ref, hashes), now_ns);
 		}
@@ -185,13 +186,13 @@ static bool look_up(
 	bool is_by_request = p->key == POLICY_KEY_METHOD || p->key == POLICY_KEY_ROUTE;
 	g->section = g->has_circuit && is_by_request ? (uint16_t)(config_policy_index(c, p) + 1) : 0;
 	g->endpoint = 0;
-	if (has_name && p->eject == POLICY_EJECT_ON && (g->all & g->bit) && (g->all & (g->all - 1)))
+	if (ref && p->eject == POLICY_EJECT_ON && (g->all & g->bit) && (g->all & (g->all - 1)))
 		g->endpoint = endpoint_find_or_add(
 			g->region, endpoint_name_hash(name), a, g->has_circuit ? (int)g->destination : -1, now_ns);
 	const struct guard_limits *l = &g->limits;
 	g->opens_late = g->has_circuit && !g->endpoint && !g->is_group && !guard_bounds(l) &&
 			l->protocol != POLICY_PROTOCOL_STREAM;
-	return g->endpoint || g->has_circuit || l->connect_ns || l->header || guard_bounds(l);
+	return g->endpoint || g->has_circuit || g->has_fallback || l->connect_ns || l->header || guard_bounds(l);
 }
 
 uint64_t guard_find_request(
@@ -238,10 +239,46 @@ static __attribute__((noinline)) bool find_anew(
 	g->name = key->name;
 	g->bit = key->bit;
 	g->all = key->all;
-	bool is_guarded = look_up(c, a, key->name ? ref : NULL, now_ns, g);
+	char name[NAMES_MAX + 1];
+	bool has_name = key->name && names_text(ref, name);
+	bool is_guarded = look_up(c, a, has_name ? name : NULL, has_name ? ref : NULL, now_ns, g);
 	policy_release(c);
 	cache_put(a, g, generation, now_ns, is_guarded);
 	return is_guarded;
+}
+
+bool guard_find_place(
+	const struct addr *a, const char *name, unsigned at, unsigned count, int64_t now_ns, struct guard *g)
+{
+	*g = (struct guard){.region = guest_region(now_ns)};
+	if (!g->region || guest_is_bypassed(g->region))
+		return false;
+	const struct config *c = policy_acquire();
+	if (!c)
+		return false;
+	if (name && count > 1 && count <= 32) {
+		/* Even: none of the names that were learnt (guard_has_learnt_name). */
+		g->name = (uint32_t)hash_bytes(HASH_START, name, strlen(name)) << 1 | 2;
+		g->bit = 1u << at;
+		g->all = count == 32 ? UINT32_MAX : (1u << count) - 1;
+	}
+	bool is_guarded = look_up(c, a, name, NULL, now_ns, g);
+	policy_release(c);
+	g->has_fallback = false; /* one chain at a time */
+	return is_guarded;
+}
+
+bool guard_fallback(const struct addr *a, char *chain, size_t cap)
+{
+	char name[NAMES_MAX + 1];
+	struct name_ref ref;
+	bool has_name = names_find(a, &ref) && names_text(&ref, name);
+	struct target target = {.addr = a, .name = has_name ? name : NULL, .exe = guest_exe()};
+	const struct config *c = policy_acquire();
+	const struct policy *p = c ? config_match(c, &target, NULL) : NULL;
+	bool has_one = p && p->fallback && text_copy(chain, cap, p->fallback);
+	policy_release(c);
+	return has_one;
 }
 
 /* Unix sockets are guarded only where a match names them: the others must not even attach us. */

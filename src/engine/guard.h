@@ -26,11 +26,12 @@ struct guard_limits {
 
 struct guard {
 	struct region *region;
-	uint32_t destination; /* index in the region; undefined unless has_circuit */
-	uint32_t life;	      /* of that index: with another it is another destination's (registry.h) */
-	bool has_circuit : 1; /* breaker on or observed, and a place in the registry */
-	bool is_group : 1;    /* several addresses may make one call (A3): its name has more than one */
-	bool opens_late : 1;  /* one address, no limit: a connection needs no flow before its first octet */
+	uint32_t destination;  /* index in the region; undefined unless has_circuit */
+	uint32_t life;	       /* of that index: with another it is another destination's (registry.h) */
+	bool has_circuit : 1;  /* breaker on or observed, and a place in the registry */
+	bool is_group : 1;     /* several addresses may make one call (A3): its name has more than one */
+	bool opens_late : 1;   /* one address, no limit: a connection needs no flow before its first octet */
+	bool has_fallback : 1; /* a chain, and a policy that does not only observe */
 	uint8_t reject_errno;
 	uint16_t section;	  /* keys `method` and `route`: the policy's index in the configuration + 1; else 0 */
 	uint32_t name;		  /* names_identity of the name, 0: none */
@@ -43,6 +44,12 @@ struct guard {
 };
 _Static_assert(sizeof(struct guard) <= 128, "copied by every call: beyond it compilers make a loop of that");
 
+/* Is its name one of names.h's table? That of a place which the configuration names is not (guard_find_place). */
+static inline bool guard_has_learnt_name(const struct guard *g)
+{
+	return g->name & 1;
+}
+
 /* Is the call bounded beyond its connect? */
 static inline bool guard_bounds(const struct guard_limits *l)
 {
@@ -50,6 +57,13 @@ static inline bool guard_bounds(const struct guard_limits *l)
 }
 /* False: not guarded at all (no policy, no region, bypassed). */
 bool guard_find(const struct addr *a, int64_t now_ns, struct guard *g);
+/* The same for a place that the configuration names, whatever this process has looked up: a secondary. name: null where
+ * it is an address; else this is the address number `at` of the name's `count`, which are one call (A3). Not from the
+ * cache. */
+bool guard_find_place(
+	const struct addr *a, const char *name, unsigned at, unsigned count, int64_t now_ns, struct guard *g);
+/* The chain of fallbacks in force for an address; false: none. */
+bool guard_fallback(const struct addr *a, char *chain, size_t cap);
 /* Is the circuit still this destination's? A full registry may have given its place away. One load. */
 static inline bool guard_is_current(const struct guard *g)
 {

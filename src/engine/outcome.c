@@ -167,17 +167,16 @@ void outcome_expired_elsewhere(struct slot *s, uint64_t word, int64_t now_ns)
 }
 
 /* The connect failed with err (positive). to: where it went, when that is still known. */
-void outcome_failed(struct slot *s, uint64_t word, int err, const struct sockaddr *to, socklen_t len, int64_t now_ns)
+bool outcome_failed(struct slot *s, uint64_t word, int err, const struct sockaddr *to, socklen_t len, int64_t now_ns)
 {
 	uint32_t endpoint = atomic_load(&s->endpoint), call = finish_socket(s, word, SLOT_SOCKET);
 	if (call == CALL_NONE)
-		return;
+		return false;
 	enum failure_kind kind;
 	bool routed = err != ENETUNREACH || has_route(to, len);
 	if (failure_of_connect(err, routed, &kind) == CONNECT_FAILED)
-		call_attempt_failed(call, endpoint, kind, now_ns);
-	else
-		call_attempt_is_local(call, now_ns);
+		return call_attempt_failed(call, endpoint, kind, now_ns);
+	return call_attempt_is_local(call, now_ns) && err == ENETUNREACH;
 }
 
 /* The app lets go of a pending connect: what does the kernel know of it? */

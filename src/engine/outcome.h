@@ -19,8 +19,9 @@ int outcome_so_error(struct slot *s, int fd, int err);
 
 /* The outcome of the connect in `word`'s life of the slot; nothing when another thread was faster. */
 void outcome_succeeded(struct slot *s, uint64_t word, int fd, int64_t now_ns);
-/* err: positive. to: where it went, null when that is no longer known (the network said it later). */
-void outcome_failed(struct slot *s, uint64_t word, int err, const struct sockaddr *to, socklen_t len, int64_t now_ns);
+/* err: positive. to: where it went, null when that is no longer known (the network said it later). True: the call is
+ * over with it, and its destination was not to be had. */
+bool outcome_failed(struct slot *s, uint64_t word, int err, const struct sockaddr *to, socklen_t len, int64_t now_ns);
 /* The app lets go of it: what the kernel knows of it decides. */
 void outcome_hung_up(struct slot *s, uint64_t word, int fd, enum slot_state to, int64_t now_ns);
 /* It was no connect of ours, or the number is another socket's: no news. */

@@ -1,0 +1,232 @@
+#!/usr/bin/env bats
+# What stands in for a destination: the chain of `fallback`, step by step.
+load lib/common
+load lib/clients
+load lib/services
+load lib/dns
+
+# One call of a program; it ends with 0 only where the answer was whole and good.
+served() { # PROGRAM PORT
+	caller "$1" 127.0.0.1 "$2"
+	run under "${cmd[@]}"
+	[ "$status" = 0 ] || fail "$1: $output"
+}
+fallbacks() { destination "$1" "fallbacks.$2"; }
+fallback_events() { resil events --json | jq -r --arg name "$1" 'select(.type == "fallback" and .destination == $name) | .reason'; }
+
+# Programs whose connect blocks: the failure is the primary's, the answer the secondary's.
+falls_back_at_once() { # PROGRAM
+	peer first 127.0.0.1 refuse
+	peer second 127.0.0.1 answer
+	caller "$1" 127.0.0.1 "$first_port"
+	run bare "${cmd[@]}"
+	assert_failure
+	caller "$1" 127.0.0.1 "$second_port"
+	run bare "${cmd[@]}"
+	assert_success
+	shim_part
+	local bare_ones
+	bare_ones=$(peer_accepted second)
+	export RESIL_SET="fallback=127.0.0.1:$second_port;recovery_timeout=1m;recovery_max=1m"
+	served "$1" "$first_port"
+	assert_equal "$(failed_by "127.0.0.1:$first_port" refused)" 1
+	assert_equal "$(fallback_events "127.0.0.1:$first_port")" "secondary: 127.0.0.1:$second_port (refused)"
+	for _ in 2 3 4 5 6 7; do served "$1" "$first_port"; done
+	assert_equal "$(destination "127.0.0.1:$first_port" calls.failure)" 5
+	assert_equal "$(destination "127.0.0.1:$first_port" calls.rejected)" 2
+	assert_equal "$(fallbacks "127.0.0.1:$first_port" secondary)" 7
+	assert_equal "$(destination "127.0.0.1:$second_port" calls.success)" 7
+	assert_equal "$(peer_accepted second)" $((bare_ones + 7))
+	assert_equal "$(fallback_events "127.0.0.1:$first_port" | wc -l)" 1
+}
+
+@test "wget: a refused connect goes on at the secondary, the failure is the primary's (D4)" { falls_back_at_once wget; }
+@test "http.client: a refused connect goes on at the secondary, the failure is the primary's (D4)" { falls_back_at_once http.client; }
+
+# Programs that do not block: what fails, fails; what is refused goes to the secondary.
+falls_back_when_refused() { # PROGRAM
+	peer first 127.0.0.1 refuse
+	peer second 127.0.0.1 answer
+	caller "$1" 127.0.0.1 "$first_port"
+	run bare "${cmd[@]}"
+	assert_failure
+	shim_part
+	export RESIL_SET="fallback=127.0.0.1:$second_port;failure_threshold=1;recovery_timeout=1m;recovery_max=1m"
+	run under "${cmd[@]}"
+	assert_failure
+	for _ in 1 2 3; do served "$1" "$first_port"; done
+	assert_equal "$(destination "127.0.0.1:$first_port" calls.rejected)" 3
+	assert_equal "$(fallbacks "127.0.0.1:$first_port" secondary)" 3
+	assert_equal "$(destination "127.0.0.1:$second_port" calls.success)" 3
+	assert_equal "$(peer_accepted second)" 3
+	assert_equal "$(fallback_events "127.0.0.1:$first_port")" "secondary: 127.0.0.1:$second_port (rejected)"
+}
+
+@test "curl: a failure is its own, a rejection goes to the secondary (D4)" { falls_back_when_refused curl; }
+@test "asyncio: a failure is its own, a rejection goes to the secondary (D4)" { falls_back_when_refused asyncio; }
+@test "perl: a failure is its own, a rejection goes to the secondary (D4)" { falls_back_when_refused perl; }
+@test "node: a failure is its own, a rejection goes to the secondary (D4)" { falls_back_when_refused node; }
+
+@test "redis-cli, which learns its connect by a second one, is led to the secondary (D4)" {
+	peer first 127.0.0.1 refuse
+	peer second 127.0.0.1 answer
+	shim_part
+	export RESIL_SET="fallback=127.0.0.1:$second_port;failure_threshold=1;recovery_timeout=1m;recovery_max=1m"
+	for _ in 1 2 3; do served redis-cli "$first_port"; done
+	assert_equal "$(destination "127.0.0.1:$first_port" calls.failure)" 1
+	assert_equal "$(destination "127.0.0.1:$second_port" calls.success)" 3
+	assert_equal "$(peer_accepted second)" 3
+}
+
+# The socket as the program sees it, against one that was connected to the secondary without the shim.
+stays_the_same() { # blocking|nonblocking SETTINGS [FAMILY [HOST]]
+	local how=$1 settings=$2 family=${3:-4} host=${4:-127.0.0.1}
+	peer first 127.0.0.1 refuse
+	peer second 127.0.0.1 answer
+	run bare python3 "$root/tests/programs/steadfast.py" "$host" "$second_port" "$how" "$family"
+	assert_success
+	local expected=$output
+	shim_part
+	export RESIL_SET="fallback=127.0.0.1:$second_port;$settings"
+	[ "$how" = blocking ] || run under python3 "$root/tests/programs/steadfast.py" "$host" "$first_port" "$how" "$family"
+	run under python3 "$root/tests/programs/steadfast.py" "$host" "$first_port" "$how" "$family"
+	assert_success
+	diff <(echo "$expected") <(echo "$output") | head -20 >"$dir/differences"
+	assert_equal "$(cat "$dir/differences")" ""
+	assert_equal "$(peer_accepted second)" 2
+}
+@test "number, flags, options and epoll registration stay on a descriptor whose connect failed (D4)" {
+	stays_the_same blocking ''
+}
+@test "number, flags, options and epoll registration stay on a descriptor whose connect was refused (D4)" {
+	stays_the_same nonblocking 'failure_threshold=1;recovery_timeout=1m;recovery_max=1m'
+}
+@test "an IPv6 socket goes to an IPv4 secondary by a mapped address (D4)" {
+	stays_the_same blocking '' 6 ::ffff:127.0.0.1
+}
+@test "an IPv6-only socket, and an IPv4 one before IPv6, pass over what they cannot reach (D4)" {
+	peer first ::1 refuse
+	peer second 127.0.0.1 answer
+	peer third ::1 answer
+	shim_part
+	export RESIL_SET="fallback=127.0.0.1:$second_port, [::1]:$third_port"
+	run under python3 "$root/tests/programs/steadfast.py" ::1 "$first_port" blocking v6only
+	assert_success
+	assert_equal "$(peer_accepted second) $(peer_accepted third)" "0 1"
+	export RESIL_SET="fallback=[::1]:$third_port, 127.0.0.1:$second_port"
+	peer fourth 127.0.0.1 refuse
+	run under python3 "$root/tests/programs/steadfast.py" 127.0.0.1 "$fourth_port" blocking 4
+	assert_success
+	assert_equal "$(peer_accepted second) $(peer_accepted third)" "1 1"
+	assert_equal "$(destination "127.0.0.1:$second_port" calls.total)" 1
+}
+
+@test "a secondary whose circuit is open is passed over, one that fails leads to the next step (D4)" {
+	peer first 127.0.0.1 refuse
+	peer second 127.0.0.1 refuse
+	peer third 127.0.0.1 answer
+	shim_part
+	export RESIL_SET="fallback=127.0.0.1:$second_port, 127.0.0.1:$third_port;failure_threshold=2;recovery_timeout=1m;recovery_max=1m"
+	for _ in 1 2 3; do served wget "$first_port"; done
+	assert_equal "$(destination "127.0.0.1:$second_port" calls.failure)" 2
+	assert_equal "$(destination "127.0.0.1:$second_port" calls.rejected)" 1
+	assert_equal "$(destination "127.0.0.1:$second_port" fallbacks)" '{}'
+	assert_equal "$(peer_accepted third)" 3
+	assert_equal "$(fallbacks "127.0.0.1:$first_port" secondary)" 3
+}
+
+@test "errno:NAME ends the chain; without it the failure's own errno, or reject_errno, is what the program sees (D4)" {
+	peer first 127.0.0.1 refuse
+	peer second 127.0.0.1 refuse
+	shim_part
+	export RESIL_SET="fallback=127.0.0.1:$second_port, errno:ENETDOWN;failure_threshold=2;reject_errno=EPERM;recovery_timeout=1m;recovery_max=1m"
+	run under "$bin/dial" -n 3 127.0.0.1 "$first_port"
+	assert_equal "$(cut -d' ' -f1 <<<"$output" | xargs)" "ENETDOWN ENETDOWN ENETDOWN"
+	assert_equal "$(fallbacks "127.0.0.1:$first_port" errno)" 3
+	peer third 127.0.0.1 refuse
+	peer fourth 127.0.0.1 refuse
+	export RESIL_SET="fallback=127.0.0.1:$fourth_port;failure_threshold=2;reject_errno=EPERM;recovery_timeout=1m;recovery_max=1m"
+	run under "$bin/dial" -n 3 127.0.0.1 "$third_port"
+	assert_equal "$(cut -d' ' -f1 <<<"$output" | xargs)" "ECONNREFUSED ECONNREFUSED EPERM"
+	assert_equal "$(destination "127.0.0.1:$third_port" fallbacks)" '{}'
+}
+
+@test "degraded is shown wherever states are, as long as it lasts (D4)" {
+	peer first 127.0.0.1 refuse
+	peer second 127.0.0.1 answer
+	shim_part
+	local name
+	export RESIL_SET="fallback=127.0.0.1:$second_port;failure_threshold=2;recovery_timeout=100ms;recovery_max=200ms"
+	start member under "$bin/dial" -n 1000000 -i 100 127.0.0.1 "$first_port"
+	name=127.0.0.1:$first_port
+	is_degraded() { [ "$(destination "$name" degraded 2>/dev/null)" = "[\"$1\"]" ]; }
+	wait_until is_degraded secondary
+	run resil status "$name"
+	assert_output --regexp '(open|closed|half_open) \(secondary\)'
+	run resil why "$name"
+	assert_output --partial "In its place: secondary ("
+	socket_is_there() { [ -S "$dir/run/dial.sock" ]; }
+	wait_until socket_is_there
+	run curl -sS --unix-socket "$dir/run/dial.sock" http://resil/health
+	assert_equal "$(jq -c --arg name "$name" '[.status, .breakers[$name].degraded]' <<<"$output")" '["degraded",["secondary"]]'
+	run curl -sS --unix-socket "$dir/run/dial.sock" http://resil/metrics
+	assert_line --regexp "^resil_fallback_total\{.*destination=\"$name\",source=\"secondary\"\} [1-9]"
+	run curl -sS --unix-socket "$dir/run/dial.sock" http://resil/v1/config
+	assert_equal "$(jq -r '.policies[-1].values.fallback.value' <<<"$output")" "127.0.0.1:$second_port"
+	peer_now first answer
+	# dial says nothing, so its calls are neutral: another of the group succeeds, once it is a probe.
+	is_well() {
+		RESIL_GROUP=dial under curl -sS "http://$name/" >/dev/null || true
+		[ "$(destination "$name" degraded)" = '[]' ]
+	}
+	wait_until is_well
+	[ "$(fallbacks "$name" secondary)" -ge 1 ]
+}
+
+@test "the deadline holds over the primary's connect, the secondary's and its answer (C1 C3 D4)" {
+	peer first 127.0.0.1 full
+	peer second 127.0.0.1 full
+	peer third 127.0.0.1 drip
+	shim_part
+	export RESIL_SET="fallback=127.0.0.1:$second_port, 127.0.0.1:$third_port;connect_timeout=200ms;deadline=900ms"
+	local began
+	began=$(now_ms)
+	run under python3 -c '
+import socket, sys, time
+began = time.monotonic()
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+connected = time.monotonic()
+s.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+try:
+    while s.recv(1000): pass
+    print("end of file")
+except OSError as e:
+    print(e.errno, round((connected - began) * 1000), round((time.monotonic() - began) * 1000))' "$first_port"
+	assert_success
+	read -r errno connected whole <<<"$output"
+	assert_equal "$errno" 110
+	[ "$connected" -ge 400 ] && [ "$whole" -ge 900 ] || fail "$output"
+	within "$connected" 480
+	within "$whole" 980
+	assert_equal "$(failed_by "127.0.0.1:$third_port" deadline)" 1
+	# Nothing is begun once it has passed.
+	export RESIL_SET="fallback=127.0.0.1:$second_port, errno:EPERM;connect_timeout=10s;deadline=300ms"
+	peer fourth 127.0.0.1 full
+	run under "$bin/dial" 127.0.0.1 "$fourth_port"
+	assert_equal "$(cut -d' ' -f1 <<<"$output")" ETIMEDOUT
+}
+
+@test "with breaker = observe, and where one only observes by hand, nothing stands in" {
+	peer first 127.0.0.1 refuse
+	peer second 127.0.0.1 answer
+	shim_part
+	export RESIL_SET="breaker=observe;fallback=127.0.0.1:$second_port"
+	run under "$bin/dial" -n 7 127.0.0.1 "$first_port"
+	assert_equal "$(cut -d' ' -f1 <<<"$output" | sort | uniq -c | xargs)" "7 ECONNREFUSED"
+	export RESIL_SET="fallback=127.0.0.1:$second_port"
+	resil force "127.0.0.1:$first_port" observe --forever
+	run under "$bin/dial" -n 7 127.0.0.1 "$first_port"
+	assert_equal "$(cut -d' ' -f1 <<<"$output" | sort | uniq -c | xargs)" "7 ECONNREFUSED"
+	assert_equal "$(peer_accepted second)" 0
+}
+
