@@ -151,6 +151,21 @@ stays_the_same() { # blocking|nonblocking SETTINGS [FAMILY [HOST]]
 	assert_equal "$(destination "127.0.0.1:$third_port" fallbacks)" '{}'
 }
 
+@test "a connect that goes on elsewhere leaves errno as it was (E1)" {
+	peer first 127.0.0.1 refuse
+	peer second 127.0.0.1 answer
+	local program='socket(S, PF_INET, SOCK_STREAM, 0); $! = 7; connect(S, sockaddr_in($ARGV[0], inet_aton("127.0.0.1"))) or exit 1; print $! + 0'
+	run bare perl -MSocket -e "$program" "$second_port"
+	assert_output 7
+	shim_part
+	export RESIL_SET="fallback=127.0.0.1:$second_port;failure_threshold=1;recovery_timeout=1m;recovery_max=1m"
+	for _ in 1 2; do # failed, refused
+		run under perl -MSocket -e "$program" "$first_port"
+		assert_output 7
+	done
+	assert_equal "$(destination "127.0.0.1:$first_port" calls.rejected)" 1
+}
+
 @test "degraded is shown wherever states are, as long as it lasts (D4)" {
 	peer first 127.0.0.1 refuse
 	peer second 127.0.0.1 answer
@@ -230,3 +245,159 @@ except OSError as e:
 	assert_equal "$(peer_accepted second)" 0
 }
 
+
+# --- proxies and many at once: epoll, registered before the connect ---
+
+all_from() { # URL TIMES [curl's options]: every answer is 200 and "ok"
+	local url=$1 times=$2
+	shift 2
+	output=$(bare curl -s "$@" -w '%{http_code}\n' "$url/[1-$times]" 2>/dev/null)
+	assert_equal "$(grep -c '^ok$' <<<"$output") $(grep -c '^200$' <<<"$output")" "$times $times"
+}
+proxy_falls_back() { # nginx|haproxy
+	peer first 127.0.0.1 refuse
+	peer second 127.0.0.1 answer
+	shim_part
+	export RESIL_SET="fallback=127.0.0.1:$second_port;failure_threshold=1;recovery_timeout=1m;recovery_max=1m"
+	"$1_proxy_start" proxy under "$first_port"
+	run bare curl -sS -o /dev/null -w '%{http_code}' "http://127.0.0.1:$proxy_port/"
+	assert_output --regexp '50[23]'
+	all_from "http://127.0.0.1:$proxy_port" 200
+	all_from "http://127.0.0.1:$proxy_port" 200 -Z --parallel-max 20
+	assert_equal "$(destination "127.0.0.1:$first_port" calls.failure)" 1
+	assert_equal "$(destination "127.0.0.1:$second_port" calls.success)" 400
+	assert_equal "$(destination "127.0.0.1:$first_port" calls.rejected)" "$(fallbacks "127.0.0.1:$first_port" secondary)"
+	assert_equal "$(peer_accepted second)" "$(fallbacks "127.0.0.1:$first_port" secondary)"
+}
+@test "nginx: an upstream that is rejected is the secondary, and no event is lost (D4)" { proxy_falls_back nginx; }
+@test "haproxy: an upstream that is rejected is the secondary, and no event is lost (D4)" { proxy_falls_back haproxy; }
+@test "curl -Z: forty at once are led to the secondary (D4)" {
+	peer first 127.0.0.1 refuse
+	peer second 127.0.0.1 answer
+	shim_part
+	export RESIL_SET="fallback=127.0.0.1:$second_port;failure_threshold=1;recovery_timeout=1m;recovery_max=1m"
+	run under curl -sS "http://127.0.0.1:$first_port/"
+	assert_failure 7
+	output=$(under curl -s -Z --parallel-immediate --parallel-max 40 -w '%{http_code}\n' "http://127.0.0.1:$first_port/[1-40]" 2>/dev/null)
+	assert_equal "$(grep -c '^ok$' <<<"$output") $(grep -c '^200$' <<<"$output")" "40 40"
+	assert_equal "$(destination "127.0.0.1:$second_port" calls.success)" 40
+	assert_equal "$(peer_accepted second)" "$(fallbacks "127.0.0.1:$first_port" secondary)"
+}
+
+@test "a kept connection: the reset of its next request, and the reconnect leads to the secondary (B20 D4)" {
+	nginx_start first bare # its connections are kept
+	peer second 127.0.0.1 answer
+	shim_part
+	export RESIL_SET="fallback=127.0.0.1:$second_port"
+	run under python3 -c '
+import http.client, os, subprocess, sys
+first, resil = sys.argv[1:]
+c = http.client.HTTPConnection("127.0.0.1", int(first))
+def get():
+    c.request("GET", "/")
+    return c.getresponse().read()
+assert get() == b"hello\n"
+subprocess.run([resil, "force", "127.0.0.1:" + first, "open", "--forever"], check=True,
+    env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"})
+try:
+    get()
+    sys.exit("no reset")
+except ConnectionResetError:
+    c.close()
+assert get() == b"ok\n"
+assert get() == b"ok\n"' "$first_port" "$build/resil"
+	assert_success
+	assert_equal "$(peer_accepted second)" "$(fallbacks "127.0.0.1:$first_port" secondary)"
+	assert_equal "$(destination "127.0.0.1:$second_port" calls.success)" 2
+	assert_equal "$(destination "127.0.0.1:$first_port" calls.rejected)" "$(peer_accepted second)"
+}
+
+@test "check and run look for the files of a chain, relative to the configuration's folder; the shim does not (D6)" {
+	shim_part
+	mkdir -p "$dir/conf/d" "$dir/elsewhere"
+	printf 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n' >"$dir/conf/there.http"
+	printf '%s\n' '[destination a]' 'match = 127.0.0.1' 'fallback = reply:there.http, spool:d, errno:EPERM' >"$dir/conf/right.conf"
+	run bash -c 'cd "$0/elsewhere" && "$1" check ../conf/right.conf' "$dir" "$build/resil"
+	assert_success
+	assert_output ''
+	run bash -c 'cd "$0/elsewhere" && RESIL_CONF=../conf/right.conf "$1" which 127.0.0.1:1' "$dir" "$build/resil"
+	assert_output --partial "reply:$dir/elsewhere/../conf/there.http, spool:$dir/elsewhere/../conf/d, errno:EPERM"
+	printf '%s\n' '[destination a]' 'match = a' 'fallback = cache(1h), reply:gone.http' '[destination b]' 'match = b' \
+		'fallback = spool:there.http' '[destination c]' 'match = 127.0.0.1' 'fallback = errno:EHOSTDOWN' >"$dir/conf/wrong.conf"
+	run resil check "$dir/conf/wrong.conf"
+	assert_failure 2
+	assert_line "$dir/conf/wrong.conf:3: fallback: no such file ('reply:gone.http'; an absolute path, or one from the configuration file's folder on)"
+	assert_line "$dir/conf/wrong.conf:6: fallback: not a folder ('spool:there.http'; spool:DIR)"
+	run resil run -c "$dir/conf/wrong.conf" -- true
+	assert_failure 125
+	assert_output --partial "wrong.conf:3:"
+	# A file that one process cannot see must not undo the rest of its configuration.
+	peer first 127.0.0.1 refuse
+	RESIL_CONF=$dir/conf/wrong.conf run under "$bin/dial" 127.0.0.1 "$first_port"
+	assert_equal "$(cut -d' ' -f1 <<<"$output")" EHOSTDOWN
+	RESIL_SET='fallback=reply:x' run resil check
+	assert_failure 2
+	assert_output "RESIL_SET: fallback: a relative path ('reply:x'; one from / on: only a file's are of its own folder)"
+}
+
+# --- names ---
+
+@test "a secondary by its name: one look-up for the group, /etc/hosts without any, a silent server holds nothing up for long (C3 D4)" {
+	dns_start
+	zone second.test answer 127.0.0.1
+	zone silent.test never
+	peer first 127.0.0.1 refuse
+	peer second 127.0.0.1 answer
+	peer listed 127.0.0.9 answer
+	shim_part
+	local began
+	RESIL_SET="fallback=second.test:$second_port" run under "$bin/dial" -x -n 2 127.0.0.1 "$first_port"
+	assert_success
+	assert_equal "$(destination "second.test:$second_port" calls.success)" 2
+	assert_equal "$(queries second.test)" 1
+	RESIL_SET="fallback=second.test:$second_port" run under "$bin/dial" -x 127.0.0.1 "$first_port"
+	assert_success
+	assert_equal "$(queries second.test)" 1
+	RESIL_SET="fallback=hosts-only.test:$listed_port" run under "$bin/dial" -x 127.0.0.1 "$first_port"
+	assert_success
+	assert_equal "$(peer_accepted listed) $(queries hosts-only.test)" "1 0"
+	began=$(now_ms)
+	RESIL_SET="fallback=silent.test:1, 127.0.0.1:$second_port" run under "$bin/dial" -x -n 3 127.0.0.1 "$first_port"
+	assert_success
+	within $(($(now_ms) - began)) 1400
+	# On an event loop a glance is all.
+	RESIL_SET="fallback=silent.test:1, 127.0.0.1:$second_port" run under "$bin/dial" -a -x -n 3 127.0.0.1 "$first_port"
+	assert_success
+	[ "$(cut -d' ' -f2 <<<"$output" | sort -n | tail -n 1)" -lt $((120000 + TEST_ALLOWANCE_MS * 1000)) ] || fail "$output"
+	zone fresh.test answer 127.0.0.1
+	RESIL_SET="fallback=fresh.test:$second_port" run under "$bin/dial" -a -x 127.0.0.1 "$first_port"
+	assert_success
+	assert_equal "$(destination "fresh.test:$second_port" calls.success)" 1
+}
+
+@test "a secondary's addresses are one call of its, the program's own come before any of them (A3 D4)" {
+	dns_start
+	zone first.test answer 127.0.0.3 127.0.0.1
+	zone second.test answer ::1 127.0.0.1
+	peer first 127.0.0.1 answer
+	peer second 127.0.0.1 answer
+	[ "$(via=("${via[@]}"); "${via[@]}" cat /proc/sys/net/ipv6/conf/lo/disable_ipv6)" = 0 ] || skip "IPv6 is off"
+	shim_part
+	export RESIL_SET="fallback=second.test:$second_port;failure_threshold=1;eject=off;recovery_timeout=1m;recovery_max=1m"
+	run under "$bin/dial" -x first.test "$first_port"
+	assert_success
+	assert_equal "$(peer_accepted first) $(peer_accepted second)" "1 0"
+	assert_equal "$(destination "first.test:$first_port" calls.failure)" 0
+	peer_now first refuse
+	run under "$bin/dial" -x first.test "$first_port"
+	assert_success
+	assert_equal "$(peer_accepted second)" 1
+	assert_equal "$(destination "first.test:$first_port" calls.failure)" 1
+	# Over an IPv6 socket: refused at ::1, answered at 127.0.0.1.
+	peer third ::1 refuse
+	run under "$bin/dial" -x ::1 "$third_port"
+	assert_success
+	assert_equal "$(peer_accepted second)" 2
+	assert_equal "$(destination "second.test:$second_port" calls.success)" 2
+	assert_equal "$(destination "second.test:$second_port" calls.failure)" 0
+}

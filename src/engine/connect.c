@@ -61,9 +61,10 @@ struct attempt {
 	uint64_t word; /* CONNECTING, this life */
 	int64_t begun_ns;
 	int64_t limit_ns;      /* 0: none */
-	int64_t call_begun_ns; /* where there is a fallback */
+	int64_t call_begun_ns; /* where there is a fallback, */
+	int found_errno;       /* and what errno was before */
 	bool is_nonblocking;
-	bool is_refused; /* by the breaker: a fallback may stand in */
+	bool is_refused; /* by the breaker, and a fallback may stand in */
 };
 
 static bool is_rejected(const struct guard *g, int64_t now_ns, struct circuit_token *token)
@@ -114,6 +115,19 @@ static __attribute__((noinline)) void tune(int fd, const struct guard *g)
 		set_if_unset(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)g->user_timeout_ms);
 }
 
+/* The call is not to be: errno, unless something stands in. */
+static inline enum connect_begun refuse(struct attempt *at)
+{
+	const struct guard *g = &at->guard;
+	if (__builtin_expect(g->has_fallback, 0)) {
+		at->is_refused = true;
+		at->call_begun_ns = call_would_begin_ns(g, at->begun_ns);
+		at->found_errno = errno;
+	}
+	errno = g->reject_errno;
+	return CONNECT_REJECTED;
+}
+
 /* at->guard, at->begun_ns: found by the caller. */
 static inline enum connect_begun begin_guarded(struct slot *s, int fd, struct attempt *at)
 {
@@ -128,11 +142,7 @@ static inline enum connect_begun begin_guarded(struct slot *s, int fd, struct at
 	if (call == CALL_NONE) {
 		struct circuit_token token = {.lease = -1, .begun_ns = now};
 		if (g->has_circuit && is_rejected(g, now, &token)) {
-			errno = g->reject_errno;
-			at->is_refused = true;
-			if (g->has_fallback)
-				at->call_begun_ns = call_would_begin_ns(g, now);
-			return CONNECT_REJECTED;
+			return refuse(at);
 		}
 		call = call_begin(g, &token, now);
 		if (call == CALL_NONE) {
@@ -152,8 +162,10 @@ static inline enum connect_begun begin_guarded(struct slot *s, int fd, struct at
 	at->slot = s;
 	at->is_nonblocking = traits & TRAIT_NONBLOCKING;
 	at->limit_ns = limit_of(g, call, traits, now);
-	if (__builtin_expect(g->has_fallback, 0))
+	if (__builtin_expect(g->has_fallback, 0)) {
 		at->call_begun_ns = call_begun_ns(call);
+		at->found_errno = errno;
+	}
 	atomic_store_explicit(&s->begun_ns, now, memory_order_relaxed);
 	atomic_store_explicit(&s->deadline_ns, at->limit_ns ? now + at->limit_ns : 0, memory_order_relaxed);
 	atomic_store_explicit(&s->cookie, 0, memory_order_relaxed);
@@ -321,6 +333,7 @@ static __attribute__((noinline, cold)) int fall_back(const struct attempt *at, s
 		.len = len,
 		.guard = &at->guard,
 		.error = errno,
+		.found_errno = at->found_errno,
 		.cause = at->is_refused ? "rejected" : failure_name(kind),
 		.is_refused = at->is_refused};
 	int64_t deadline = at->guard.limits.deadline_ns;
@@ -353,7 +366,7 @@ int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
 	struct attempt at;
 	enum connect_begun begun = prepare(s, fd, &a) ? begin(s, fd, &a, &at) : CONNECT_PASSES;
 	if (begun == CONNECT_REJECTED) {
-		if (__builtin_expect(at.is_refused && at.guard.has_fallback, 0))
+		if (__builtin_expect(at.is_refused, 0))
 			return fall_back(&at, s, fd, &a, to, len);
 		return -1;
 	}

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/hosts.h"
 #include "base/sys.h"
 #include "core/known.h"
@@ -28,6 +29,7 @@
  * once in a second where it comes to nothing. */
 #define PATIENCE_NS NS_PER_S
 #define GLANCE_NS (50 * NS_PER_MS)
+#define AGAIN_MS 1000
 
 struct walk {
 	const struct fallback_ask *ask;
@@ -85,9 +87,14 @@ static unsigned ask_resolver(const struct walk *w, const char *name, int family,
 
 static unsigned look_up(const struct walk *w, const char *name, bool wants_v6, struct addr *addrs)
 {
-	static _Atomic int64_t in_vain_ns; /* the last that came to nothing, of whichever name */
+	/* Those that came to nothing of late, by the name's hash: its upper half | ms of CLOCK_MONOTONIC, cut. */
+	static _Atomic uint64_t in_vain[8];
+	uint64_t hash = hash_mix(hash_bytes(HASH_START, name, strlen(name))), high = hash & ~(uint64_t)UINT32_MAX;
+	_Atomic uint64_t *vain = &in_vain[hash % 8];
 	int64_t now = clock_now_ns(), until = now + (is_blocking(w) ? PATIENCE_NS : GLANCE_NS);
-	if (now - atomic_load(&in_vain_ns) < NS_PER_S && atomic_load(&in_vain_ns) != 0)
+	uint64_t last = atomic_load(vain);
+	bool is_same = last != 0 && (last ^ high) <= UINT32_MAX;
+	if (is_same && (uint32_t)(now / NS_PER_MS) - (uint32_t)last < AGAIN_MS)
 		return 0;
 	if (w->ask->until_ns && w->ask->until_ns < until)
 		until = w->ask->until_ns;
@@ -95,7 +102,7 @@ static unsigned look_up(const struct walk *w, const char *name, bool wants_v6, s
 	if (n == 0)
 		n = ask_resolver(w, name, AF_INET, until, addrs);
 	if (n == 0)
-		atomic_store(&in_vain_ns, now);
+		atomic_store(vain, high | (uint32_t)(clock_now_ns() / NS_PER_MS));
 	return n;
 }
 
@@ -240,7 +247,7 @@ int fallback_connect(const struct fallback_ask *ask)
 		}
 		if (!steps[step.source] || steps[step.source](&w, &result) != STEP_SERVED)
 			continue;
-		int err = errno;
+		int err = result == 0 ? ask->found_errno : errno;
 		if (ask->guard->has_circuit && guard_is_current(ask->guard))
 			degraded_count(ask->guard->region, ask->guard->destination, step.source, step.text, ask->cause);
 		errno = err;

@@ -21,6 +21,7 @@ struct fallback_ask {
 	socklen_t len;
 	const struct guard *guard; /* of the destination there */
 	int error;		   /* what the app sees where nothing stands in */
+	int found_errno;	   /* errno as the app had it: success leaves that */
 	const char *cause;	   /* "rejected", or the failure's kind */
 	int64_t until_ns;	   /* the call's deadline; 0: none */
 	bool is_refused;	   /* else a connect has failed on the socket */
