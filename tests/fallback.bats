@@ -285,7 +285,7 @@ assert get() == b"ok\n"' "$first_port" "$build/resil"
 	began=$(now_ms)
 	RESIL_SET="fallback=silent.test:1, 127.0.0.1:$second_port" run under "$bin/dial" -x -n 3 127.0.0.1 "$first_port"
 	assert_success
-	within $(($(now_ms) - began)) 1400
+	within $(($(now_ms) - began)) 1900 # two look-ups would be 2 s
 	# On an event loop a glance is all.
 	RESIL_SET="fallback=silent.test:1, 127.0.0.1:$second_port" run under "$bin/dial" -a -x -n 3 127.0.0.1 "$first_port"
 	assert_success
