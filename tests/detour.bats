@@ -92,6 +92,40 @@ load lib/services
 	assert_equal "$(md5sum "$dir"/out.* | cut -c1-32 | sort -u)  -" "$sum"
 	assert_equal "$(detoured relay node -e "require('http').get('http://127.0.0.1:$port/file',r=>{let n=0;r.on('data',d=>n+=d.length);r.on('end',()=>console.log(n,r.socket.remotePort==$port))})")" "3000000 true"
 }
+@test "reply: an HTTP client gets an answer to each request, of the file's type, HEAD without a body, on a kept connection (D6)" {
+	shim_part
+	printf '{"offline": true}\n' >"$dir/x.json"
+	r() { detoured "reply=$dir/x.json" curl -sS "$@"; }
+	assert_equal "$(r http://192.0.2.1/a)" '{"offline": true}'
+	run r -i http://192.0.2.1/a
+	assert_line --partial 'HTTP/1.1 200 OK'
+	assert_line --partial 'Content-Type: application/json'
+	assert_line --partial 'Content-Length: 18'
+	assert_line --partial 'X-Resil-Source: reply'
+	run r -I http://192.0.2.1/a
+	assert_line --partial 'Content-Length: 18'
+	refute_line --partial offline
+	assert_equal "$(r -w '%{num_connects} %{remote_ip}:%{remote_port}\n' http://192.0.2.1/a http://192.0.2.1/b)" $'{"offline": true}\n1 192.0.2.1:80\n{"offline": true}\n0 192.0.2.1:80'
+	head -c 3000000 /dev/zero >"$dir/body"
+	assert_equal "$(r -w '%{http_code} %{size_upload}' -o /dev/null --data-binary @"$dir/body" http://192.0.2.1/a)" "200 3000000"
+	assert_equal "$(r -w ' %{num_connects}' -0 http://192.0.2.1/a http://192.0.2.1/a | xargs)" '{offline: true} 1{offline: true} 1'
+	assert_equal "$(detoured "reply=$dir/x.json" wget -qO- http://192.0.2.1/a)" '{"offline": true}'
+	assert_equal "$(detoured "reply=$dir/x.json" python3 -c 'import urllib.request as u; print(u.urlopen("http://192.0.2.1/").read())')" "b'{\"offline\": true}\\n'"
+}
+@test "reply: a file with a head of its own goes out as it is; a large one is whole; a client without HTTP gets the octets (D6)" {
+	shim_part
+	printf 'HTTP/1.1 503 Down\r\nContent-Length: 5\r\nRetry-After: 9\r\n\r\nlater' >"$dir/x.http"
+	assert_equal "$(detoured "reply=$dir/x.http" curl -s -w ' %{http_code} %header{retry-after}' http://192.0.2.1/)" "later 503 9"
+	assert_equal "$(detoured "reply=$dir/x.http" curl -sI http://192.0.2.1/ | tr -d '\r' | sed -n 3p)" "Retry-After: 9"
+	head -c 20000000 /dev/urandom >"$dir/large"
+	assert_equal "$(detoured "reply=$dir/large" curl -sS http://192.0.2.1/ | md5sum)" "$(md5sum <"$dir/large")"
+	printf -- '-LOADING no backend\r\n' >"$dir/redis"
+	assert_equal "$(detoured "reply=$dir/redis" redis-cli -h 192.0.2.1 get x 2>&1)" "LOADING no backend"
+	assert_equal "$(detoured "reply=$dir/redis" bash -c 'exec 3<>/dev/tcp/192.0.2.1/9; echo hi >&3; cat <&3' | tr -d '\r')" "-LOADING no backend"
+	# What cannot be served is the next one's.
+	run detoured "reply=$dir/none" curl -sS --connect-timeout 2 "http://127.0.0.1:$(bare python3 "$root/tests/programs/detoured.py" closed)/"
+	assert_failure 7
+}
 @test "no thread, no detour, nothing open once no connection is led so; the app's numbers are as without us (E5 E6)" {
 	shim_part
 	detoured relay python3 "$root/tests/programs/detoured.py" quiet

@@ -348,7 +348,7 @@ static struct detour *take_record(void)
 	uint32_t life = d->life + 1 ? d->life + 1 : 1;
 	/* All but what others may look at, and the rooms. */
 	memset((char *)d + offsetof(struct detour, mark), 0,
-		offsetof(struct detour, room) - offsetof(struct detour, mark));
+		offsetof(struct detour, own) - offsetof(struct detour, mark));
 	d->index = index;
 	d->life = life;
 	atomic_store(&d->lifted, 0);
@@ -377,6 +377,21 @@ static void fill_way(struct detour_way *w, const struct shape_rules *rules, int6
 		shape_begin(&w->shape, rules ? rules : &none, now_ns);
 }
 
+/* Null: the destination itself. */
+static const struct detour_end *const ends[] = {[DETOUR_REPLY] = &reply_end, [DETOUR_SPOOL] = NULL};
+
+/* Is what it needs there? What cannot be served is the next step's (a chain of fallbacks). */
+static bool is_there(const struct detour_ask *ask)
+{
+	struct stat st;
+	if (ask->kind == DETOUR_RELAY)
+		return true;
+	if (!ends[ask->kind] || !ask->path || strlen(ask->path) >= DETOUR_PATH)
+		return false;
+	return ask->kind != DETOUR_REPLY ||
+	       (sys_stat(ask->path, &st) == 0 && S_ISREG(st.st_mode) && sys_access(ask->path, R_OK) == 0);
+}
+
 static void fill_record(struct detour *d, const struct way_in *in, const struct detour_ask *ask, int64_t now_ns)
 {
 	d->fd = in->fd;
@@ -386,7 +401,6 @@ static void fill_record(struct detour *d, const struct way_in *in, const struct 
 	d->is_blocking = !(sys_fcntl(in->fd, F_GETFL, 0) & O_NONBLOCK);
 	d->held_until_ns = ask->hold_ns == SHAPE_NEVER ? SHAPE_NEVER : now_ns + ask->hold_ns;
 	d->has_upstream = in->upstream >= 0;
-	static const struct detour_end *const ends[] = {[DETOUR_SPOOL] = NULL};
 	d->end = ends[ask->kind];
 	d->max_age_ns = ask->max_age_ns;
 	text_copy(d->path, sizeof d->path, ask->path ? ask->path : "");
@@ -526,8 +540,8 @@ int detour_connect(int fd, const struct detour_ask *ask)
 	struct way_in in = {
 		.fd = fd, .inner = -1, .upstream = -1, .connect = ask->connect ? ask->connect : real.connect};
 	bool is_early = s && atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_EARLY;
-	if (ask->kind != DETOUR_RELAY || !s || slot_state_of(slot_word(s)) == SLOT_FREE || is_early ||
-		guest_is_restricted() || guest_is_leaving() || !map_places() || !find_door(&in, ask))
+	if (!is_there(ask) || !s || slot_state_of(slot_word(s)) == SLOT_FREE || is_early || guest_is_restricted() ||
+		guest_is_leaving() || !map_places() || !find_door(&in, ask))
 		return DETOUR_CANNOT;
 	in.d = take_record();
 	if (!in.d)

@@ -65,7 +65,7 @@ struct detour {
 	char path[DETOUR_PATH];
 	char host[280];
 	int64_t max_age_ns;
-	_Alignas(16) uint8_t own[4096]; /* the end point's */
+	_Alignas(16) uint8_t own[12288]; /* the end point's */
 	uint8_t room[2][DETOUR_ROOM];
 };
 
@@ -82,7 +82,8 @@ struct detour_end {
 	/* Something has come (way[UP]), or there is room (way[DOWN]): takes, gives, sets way[DOWN].has_ended when
 	 * nothing will follow. Returns when to be called without either; false in *is_well: to be reset. */
 	int64_t (*turn)(struct detour *d, int64_t now_ns, bool *is_well);
-	void (*finish)(struct detour *d); /* the connection is gone, however */
+	void (*finish)(struct detour *d);   /* the connection is gone, however */
+	void (*put_away)(struct detour *d); /* the numbers of files die with the thread's table: they are opened anew */
 };
 extern const struct detour_end reply_end, cache_end, spool_end;
 

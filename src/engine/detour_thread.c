@@ -449,6 +449,8 @@ static void put_away(void)
 	while (me.count > 0) {
 		struct detour *d = me.alive[me.count - 1];
 		int fds[DETOUR_SOCKETS];
+		if (d->end && d->phase == DETOUR_FLOWS)
+			d->end->put_away(d);
 		struct detour_message kept = {.word = DETOUR_KEPT, .index = d->index};
 		n = 0;
 		for (int i = 0; i < DETOUR_SOCKETS; i++)

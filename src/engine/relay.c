@@ -34,7 +34,7 @@ static bool is_socket(const struct detour *d, enum detour_socket which)
 
 /* ---- in ---- */
 
-static void has_come(struct detour_way *w, uint32_t n, int64_t now_ns)
+void relay_came(struct detour_way *w, uint32_t n, int64_t now_ns)
 {
 	if (w->is_shaped) {
 		uint32_t piece;
@@ -45,7 +45,7 @@ static void has_come(struct detour_way *w, uint32_t n, int64_t now_ns)
 	detour_put(w, n);
 }
 
-static void has_ended(struct detour_way *w, int64_t now_ns)
+void relay_ended(struct detour_way *w, int64_t now_ns)
 {
 	w->has_ended = true;
 	if (w->is_shaped)
@@ -63,7 +63,7 @@ static bool take_in(struct detour *d, enum detour_way_name name, int64_t now_ns)
 		return false;
 	ssize_t n = sys_recv(d->socket[from], at, room, MSG_DONTWAIT);
 	if (n > 0) {
-		has_come(w, (uint32_t)n, now_ns);
+		relay_came(w, (uint32_t)n, now_ns);
 		return true;
 	}
 	if (n == -EAGAIN || n == -EINTR)
@@ -71,7 +71,7 @@ static bool take_in(struct detour *d, enum detour_way_name name, int64_t now_ns)
 	/* The kernel says an error once: whoever comes after it is told an orderly end. */
 	if (n < 0)
 		d->has_failed[from] = true;
-	has_ended(w, now_ns);
+	relay_ended(w, now_ns);
 	return true;
 }
 

@@ -11,6 +11,9 @@ enum relay_says { RELAY_GOES_ON, RELAY_IS_OVER, RELAY_IS_RESET };
 enum relay_says relay_turn(struct detour *d, int64_t now_ns);
 /* What it waits for on this socket: EPOLLIN and EPOLLOUT. */
 uint32_t relay_events(const struct detour *d, enum detour_socket which);
+/* An end point: so much was put into the way, nothing more will be. */
+void relay_came(struct detour_way *w, uint32_t n, int64_t now_ns);
+void relay_ended(struct detour_way *w, int64_t now_ns);
 /* The process ends: nothing is shaped any more; true when what the app has sent is with the kernel or the end point. */
 bool relay_flush(struct detour *d, int64_t now_ns);
 

@@ -1,0 +1,65 @@
+/* See served.h. llhttp stops at the end of each head, and of each request: what is behind it stays the caller's. */
+#include "engine/served.h"
+
+#include <string.h>
+
+static int on_head(llhttp_t *p)
+{
+	struct served *s = p->data;
+	s->has_head = true;
+	return HPE_PAUSED;
+}
+
+static int on_whole(llhttp_t *p)
+{
+	struct served *s = p->data;
+	s->is_whole = true;
+	s->keeps = llhttp_should_keep_alive(p);
+	return HPE_PAUSED;
+}
+
+static const llhttp_settings_t settings = {.on_headers_complete = on_head, .on_message_complete = on_whole};
+
+void served_begin(struct served *s)
+{
+	memset(s, 0, offsetof(struct served, head));
+	llhttp_init(&s->parser, HTTP_REQUEST, &settings);
+	s->parser.data = s;
+}
+
+void served_next(struct served *s)
+{
+	s->head_len = 0;
+	s->has_head = s->is_whole = s->is_cut = false;
+}
+
+static void keep_head(struct served *s, const char *octets, uint32_t n)
+{
+	if (n > SERVED_HEAD_MAX - s->head_len) {
+		s->is_cut = true;
+		return;
+	}
+	memcpy(s->head + s->head_len, octets, n);
+	s->head_len += n;
+}
+
+enum served_says served_feed(struct served *s, const void *octets, uint32_t n, uint32_t *taken)
+{
+	bool had_head = s->has_head;
+	if (llhttp_get_errno(&s->parser) == HPE_PAUSED)
+		llhttp_resume(&s->parser);
+	enum llhttp_errno err = llhttp_execute(&s->parser, octets, n);
+	*taken = n;
+	if (err == HPE_PAUSED || err == HPE_PAUSED_UPGRADE)
+		*taken = (uint32_t)(llhttp_get_error_pos(&s->parser) - (const char *)octets);
+	else if (err != HPE_OK)
+		return SERVED_NOT_HTTP;
+	if (err == HPE_PAUSED_UPGRADE) {
+		/* Whoever asks for another protocol gets an answer of this one. */
+		llhttp_resume_after_upgrade(&s->parser);
+		s->is_whole = true;
+	}
+	if (!had_head)
+		keep_head(s, octets, *taken);
+	return s->is_whole ? SERVED_REQUEST : s->has_head && !had_head ? SERVED_HEAD : SERVED_MORE;
+}
