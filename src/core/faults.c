@@ -111,7 +111,7 @@ static void name_count(struct fault_count *c, uint64_t key, const char *fault, c
 struct fault_count *faults_count(
 	struct region *r, uint64_t rule_key, const char *fault, const char *destination, int64_t now_ns)
 {
-	uint64_t key = hash_mix(hash_bytes(rule_key, destination, strlen(destination))) | 1;
+	uint64_t key = hash_mix(hash_bytes(hash_mix(rule_key), destination, strlen(destination))) | 1;
 	struct fault_count *oldest = NULL;
 	int64_t oldest_ns = INT64_MAX;
 	if (!r->header || r->is_read_only)

@@ -378,7 +378,7 @@ static void fill_way(struct detour_way *w, const struct shape_rules *rules, int6
 }
 
 /* Null: the destination itself. */
-static const struct detour_end *const ends[] = {[DETOUR_REPLY] = &reply_end, [DETOUR_SPOOL] = NULL};
+static const struct detour_end *const ends[] = {[DETOUR_REPLY] = &reply_end, [DETOUR_SPOOL] = NULL, [DETOUR_STATUS] = &status_end};
 
 /* Is what it needs there? What cannot be served is the next step's (a chain of fallbacks). */
 static bool is_there(const struct detour_ask *ask)

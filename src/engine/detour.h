@@ -23,7 +23,7 @@
 
 #include "wire/shape.h"
 
-enum detour_kind { DETOUR_RELAY, DETOUR_REPLY, DETOUR_CACHE, DETOUR_SPOOL };
+enum detour_kind { DETOUR_RELAY, DETOUR_REPLY, DETOUR_CACHE, DETOUR_SPOOL, DETOUR_STATUS };
 
 struct detour_ask {
 	enum detour_kind kind;
@@ -41,7 +41,7 @@ struct detour_ask {
 	/* Who stands below the hooks himself (a layer of faults): libc's own connect; null: real.connect. */
 	int (*connect)(int fd, const struct sockaddr *to, socklen_t len);
 	uint32_t mark;	    /* the caller's own, for detour_lift */
-	const char *path;   /* REPLY: the file. SPOOL: the directory. Copied */
+	const char *path;   /* REPLY: the file. SPOOL: the directory. STATUS: its number. Copied */
 	const char *host;   /* CACHE: name of the destination as the policy has it, "name:port". Copied */
 	int64_t max_age_ns; /* CACHE: nothing older is served */
 };

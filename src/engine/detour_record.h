@@ -85,7 +85,7 @@ struct detour_end {
 	void (*finish)(struct detour *d);   /* the connection is gone, however */
 	void (*put_away)(struct detour *d); /* the numbers of files die with the thread's table: they are opened anew */
 };
-extern const struct detour_end reply_end, cache_end, spool_end;
+extern const struct detour_end reply_end, cache_end, spool_end, status_end;
 
 /* ---- a way's ring ---- */
 /* What waits at the front, in one piece; its length in *n. */

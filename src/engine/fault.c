@@ -267,7 +267,8 @@ struct fate {
 	int error; /* 0: it goes */
 	int64_t hold_ns;
 	bool is_shaped, has_mark;
-	uint32_t mark; /* of its rules together */
+	uint32_t mark;	 /* of its rules together */
+	uint32_t status; /* of HTTP; 0: the server's own */
 	struct shape_rules up, down;
 };
 
@@ -337,6 +338,10 @@ static void ask_rule(struct fate *fate, const struct fault_rule *f, uint64_t see
 		fate->hold_ns = hold > fate->hold_ns ? hold : fate->hold_ns;
 		return;
 	}
+	if (f->type == FAULT_IS_HTTP) {
+		fate->status = fate->status ? fate->status : (uint32_t)f->value[FAULT_STATUS];
+		return;
+	}
 	fate->is_shaped = true;
 	if (is_up)
 		shape(&fate->up, f, seed);
@@ -367,20 +372,11 @@ static void ask_rules(struct fate *fate, const struct place *p)
 	}
 }
 
-/* The connect of a detour's own, waited for in pieces or asked after: what the kernel says of it. */
+/* Waited for in pieces, or asked after. */
 static int go_on(int fd, const struct sockaddr *to, socklen_t len)
 {
-	int r = libc.connect(fd, to, len);
-	if (r == 0)
-		return r;
-	int err = errno, said = detour_error(fd, err);
-	if (said != err && !guest_is_restricted()) {
-		int told;
-		socklen_t n = sizeof told;
-		sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &told, &n);
-	}
-	errno = said;
-	return r;
+	int r = detour_connect_again(fd, libc.connect);
+	return r != DETOUR_CANNOT ? r : libc.connect(fd, to, len);
 }
 
 /* Where there is no way round: a reset can be made at the app's own calls, the rest is left out. */
@@ -418,9 +414,14 @@ static int fault_connect(int fd, const struct sockaddr *to, socklen_t len)
 	errno = saved;
 	if (!fate.has_mark)
 		return libc.connect(fd, to, len);
-	const struct detour_ask ask = {.kind = DETOUR_RELAY,
+	char status[8] = "";
+	struct text number = TEXT_ON(status);
+	text_u64(&number, fate.status);
+	const struct detour_ask ask = {.kind = fate.status ? DETOUR_STATUS : DETOUR_RELAY,
 		.to = to,
 		.len = len,
+		.path = status,
+		.connect = libc.connect,
 		.up = fate.is_shaped ? &fate.up : NULL,
 		.down = fate.is_shaped ? &fate.down : NULL,
 		.hold_ns = fate.hold_ns,

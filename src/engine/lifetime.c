@@ -7,6 +7,7 @@
 #include "engine/call.h"
 #include "engine/deadline.h"
 #include "engine/detour.h"
+#include "engine/fault.h"
 #include "engine/flow.h"
 #include "engine/guest.h"
 #include "engine/outcome.h"
@@ -105,6 +106,7 @@ void lifetime_dupped(int from, int to)
 		word = flow_start(a, word);
 	slot_begin(to, true, atomic_load(&a->traits) & ~(uint32_t)TRAIT_COUNTED);
 	detour_dupped(from, to);
+	fault_share(from, to);
 	atomic_store(&b->send_timeout_us, atomic_load(&a->send_timeout_us));
 	atomic_store(&b->begun_ns, atomic_load(&a->begun_ns));
 	atomic_store(&b->deadline_ns, atomic_load(&a->deadline_ns));

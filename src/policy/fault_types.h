@@ -55,6 +55,7 @@
 	X(SLICER, "slicer", HAS_SIZE | HAS_DELAY | HAS_DIRECTION, HAS_SIZE, AT_CONNECT, AT_CONNECT,                    \
 		"the bytes arrive in small pieces")                                                                    \
 	X(CORRUPT, "corrupt", HAS_SHARE | HAS_DIRECTION, HAS_SHARE, AT_CONNECT, AT_CONNECT, "flipped bytes")           \
+	X(HTTP, "http", HAS_STATUS, HAS_STATUS, AT_CONNECT, AT_CONNECT, "that status in place of the server's answer (plain HTTP/1)") \
 	X(DNS, "dns", HAS_ERROR | HAS_DELAY, 0, AT_RESOLVE, AT_RESOLVE, "a look-up fails, or is late")                 \
 	X(SHORT_IO, "short_io", HAS_SIZE, 0, AT_SEND | AT_RECV, AT_SEND | AT_RECV,                                     \
 		"send and recv move no more than that at a time")                                                      \
