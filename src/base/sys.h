@@ -267,6 +267,15 @@ static inline int sys_futex_wake(const _Atomic uint32_t *word, int n)
 {
 	return (int)SYS3(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, n);
 }
+/* The same on memory that processes share. */
+static inline int sys_futex_wait_shared(const _Atomic uint32_t *word, uint32_t value, const struct timespec *until)
+{
+	return (int)SYS6(SYS_futex, word, FUTEX_WAIT_BITSET, value, until, 0, FUTEX_BITSET_MATCH_ANY);
+}
+static inline int sys_futex_wake_shared(const _Atomic uint32_t *word, int n)
+{
+	return (int)SYS3(SYS_futex, word, FUTEX_WAKE, n);
+}
 static inline int sys_getrlimit(int what, struct rlimit *r)
 {
 	return (int)SYS4(SYS_prlimit64, 0, what, 0, r);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "control/faults_admin.h"
 #include "control/nearby.h"
+#include "core/bulkhead.h"
 #include "core/bypass.h"
 #include "core/identity.h"
 #include "core/member.h"
@@ -366,8 +367,10 @@ void groups_freshen(struct groups *g)
 {
 	/* Asked here, every member of another pid namespace would look dead. */
 	for (size_t i = 0; i < g->n; i++)
-		if (!g->at[i].region.is_read_only && g->at[i].through == 0)
+		if (!g->at[i].region.is_read_only && g->at[i].through == 0) {
 			member_reap_dead(&g->at[i].region);
+			bulkhead_collect_all(&g->at[i].region, clock_now_ns());
+		}
 }
 
 /* ---- what is wrong ---- */

@@ -29,7 +29,7 @@ static size_t shown_before(const struct options *o, const struct groups *g)
 
 static void status_row(struct table *t, const struct group *g, size_t before, const struct circuit_view *v)
 {
-	char state[64], retry[24] = "-", calls[24], rate[16] = "-", p50[24], p99[24], in_flight[16], rejected[24];
+	char state[64], retry[24] = "-", calls[24], rate[16] = "-", p50[24], p99[24], in_flight[24], rejected[24];
 	bool has_latency = v->max_us > 0 || v->p99_us > 0;
 
 	state_text(state, sizeof state, v);
@@ -45,7 +45,10 @@ static void status_row(struct table *t, const struct group *g, size_t before, co
 			render_rate_hundredths(v) % 100);
 	us_text(p50, sizeof p50, v->p50_us, has_latency);
 	us_text(p99, sizeof p99, v->p99_us, has_latency);
-	snprintf(in_flight, sizeof in_flight, "%u", v->in_flight);
+	if (v->bulkhead_limit)
+		snprintf(in_flight, sizeof in_flight, "%u/%u", v->bulkhead_in_use, v->bulkhead_limit);
+	else
+		snprintf(in_flight, sizeof in_flight, "%u", v->in_flight);
 	snprintf(rejected, sizeof rejected, "%llu", (unsigned long long)v->rejected);
 	const char *cells[] = {g->user, g->name, v->name, state, retry, calls, rate, p50, p99, in_flight, rejected};
 	table_row(t, cells + 2 - before);

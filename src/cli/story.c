@@ -45,7 +45,11 @@ void event_text(struct text *t, const struct region *r, const struct event *e)
 			text_duration(t, e->retry_after_ms * NS_PER_MS);
 		}
 		return;
-	case EVENT_REJECTED: text_fmt(t, "%llu rejected", (unsigned long long)events_run_length(r, e)); return;
+	case EVENT_REJECTED:
+		text_fmt(t, "%llu rejected", (unsigned long long)events_run_length(r, e));
+		if (event_is_bulkhead(e))
+			text_fmt(t, ": %s", e->reason);
+		return;
 	case EVENT_DEADLINE:
 		text_fmt(t, "%s limit of ", e->reason);
 		text_duration(t, e->value);
@@ -97,7 +101,7 @@ static void read_episode(struct story *s)
 	for (uint64_t seq = newest, i = 0; seq >= oldest && seq > 0 && i < REGION_EVENTS && !is_whole; seq--, i++) {
 		if (!events_read(r, seq, &e) || strcmp(e.destination, s->view.name) != 0)
 			continue;
-		if (e.type == EVENT_REJECTED && (!is_over || s->over_wall_ns))
+		if (e.type == EVENT_REJECTED && !event_is_bulkhead(&e) && (!is_over || s->over_wall_ns))
 			s->rejected += events_run_length(r, &e);
 		if (e.type != EVENT_TRANSITION)
 			continue;

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "core/bulkhead.h"
 #include "core/faults.h"
 #include "core/registry.h"
 
@@ -110,7 +111,8 @@ static void put_calls(const struct series *s)
 	labelled(s, "outcome", "success", s->v->success);
 	labelled(s, "outcome", "failure", s->v->failure);
 	labelled(s, "outcome", "neutral", s->v->neutral);
-	labelled(s, "outcome", "circuit_open", s->v->rejected);
+	labelled(s, "outcome", "circuit_open", s->v->rejected - s->v->bulkhead_rejected);
+	labelled(s, "outcome", "bulkhead_full", s->v->bulkhead_rejected);
 }
 
 static void put_failures(const struct series *s)
@@ -120,29 +122,65 @@ static void put_failures(const struct series *s)
 			labelled(s, "kind", failure_name((enum failure_kind)k), s->v->kinds[k]);
 }
 
-static void put_duration(const struct series *s)
+/* A histogram: counts at or below each bound, which may be a moment apart; each bucket stays between its neighbours,
+ * and +Inf equals _count, as the format asks. */
+static void put_bucket(const struct series *s, const char *bound, uint64_t n)
 {
-	const struct latency *l = &s->r->destinations[s->index].latency;
-	uint64_t total = latency_total(l), sum_us = atomic_load_explicit(&l->sum_us, memory_order_relaxed), below = 0;
-
-	/* Records arrive while we count: each bucket stays between its neighbours, and +Inf equals _count, as the
-	 * format asks. */
-	for (size_t i = 0; i < sizeof buckets / sizeof buckets[0]; i++) {
-		uint64_t n = latency_count_until(l, buckets[i].us);
-		below = n < below ? below : n > total ? total : n;
-		series_head(s, "_bucket");
-		text_fmt(s->t, ",le=\"%s\"", buckets[i].seconds);
-		series_value(s, below);
-	}
 	series_head(s, "_bucket");
-	text_str(s->t, ",le=\"+Inf\"");
-	series_value(s, total);
+	text_fmt(s->t, ",le=\"%s\"", bound);
+	series_value(s, n);
+}
+
+static void put_sum(const struct series *s, uint64_t sum_us, uint64_t total)
+{
 	series_head(s, "_sum");
 	text_fmt(s->t, "} %llu.", (unsigned long long)(sum_us / 1000000));
 	text_padded(s->t, sum_us % 1000000, 6);
 	text_char(s->t, '\n');
 	series_head(s, "_count");
 	series_value(s, total);
+}
+
+static void put_duration(const struct series *s)
+{
+	const struct latency *l = &s->r->destinations[s->index].latency;
+	uint64_t total = latency_total(l), sum_us = atomic_load_explicit(&l->sum_us, memory_order_relaxed), below = 0;
+
+	for (size_t i = 0; i < sizeof buckets / sizeof buckets[0]; i++) {
+		uint64_t n = latency_count_until(l, buckets[i].us);
+		below = n < below ? below : n > total ? total : n;
+		put_bucket(s, buckets[i].seconds, below);
+	}
+	put_bucket(s, "+Inf", total);
+	put_sum(s, sum_us, total);
+}
+
+static void put_bulkhead_limit(const struct series *s)
+{
+	if (s->v->bulkhead_limit)
+		plain(s, s->v->bulkhead_limit);
+}
+
+static void put_bulkhead_wait(const struct series *s)
+{
+	static const char *const bounds[BULKHEAD_WAITS + 1] = {
+		"0.001", "0.005", "0.01", "0.05", "0.1", "0.5", "1", "5", "+Inf"};
+	const struct bulkhead *b = &s->r->destinations[s->index].bulkhead;
+	uint64_t total = 0;
+
+	if (!s->v->bulkhead_limit)
+		return;
+	for (int i = 0; i <= BULKHEAD_WAITS; i++) {
+		total += atomic_load_explicit(&b->waited[i], memory_order_relaxed);
+		put_bucket(s, bounds[i], total);
+	}
+	put_sum(s, atomic_load_explicit(&b->waited_us, memory_order_relaxed), total);
+}
+
+static void put_bulkhead_reclaimed(const struct series *s)
+{
+	if (s->v->bulkhead_limit || s->v->bulkhead_reclaimed)
+		plain(s, s->v->bulkhead_reclaimed);
 }
 
 static void put_in_flight(const struct series *s)
@@ -215,6 +253,11 @@ static const struct {
 	{"resil_stale_results_total", "counter",
 		"Verdicts of calls begun before the last state change: they changed nothing.", put_stale},
 	{"resil_deadline_exceeded_total", "counter", "Limits that ran out, by phase of the call.", put_deadlines},
+	{"resil_bulkhead_limit", "gauge", "Calls that may be under way at once, where there is a limit.",
+		put_bulkhead_limit},
+	{"resil_bulkhead_wait_seconds", "histogram", "Waits of calls that then got a slot.", put_bulkhead_wait},
+	{"resil_bulkhead_reclaimed_total", "counter", "Slots taken back from processes that had died.",
+		put_bulkhead_reclaimed},
 	{"resil_ejected_endpoints", "gauge", "Addresses that go last in look-ups.", put_ejected},
 	{"resil_fallback_total", "counter", "Answers from another source than the destination.", put_fallbacks},
 };

@@ -206,7 +206,15 @@ void render_view(struct text *t, const struct circuit_view *v)
 	} else {
 		text_str(t, "null");
 	}
-	text_str(t, ",\"bulkhead\":{\"in_use\":0,\"limit\":null,\"waiting\":0,\"rejected\":0},\"endpoints\":[");
+	text_str(t, ",\"bulkhead\":{");
+	json_u64(t, "in_use", v->bulkhead_in_use, ",\"limit\":");
+	if (v->bulkhead_limit)
+		text_u64(t, v->bulkhead_limit);
+	else
+		text_str(t, "null");
+	text_char(t, ',');
+	json_u64(t, "waiting", v->bulkhead_waiting, ",");
+	json_u64(t, "rejected", v->bulkhead_rejected, "},\"endpoints\":[");
 	json_endpoints(t, v);
 	text_str(t, "],\"fallbacks\":{");
 	const char *comma = "";

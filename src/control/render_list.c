@@ -42,6 +42,7 @@ static void event_details(struct text *t, const struct region *r, const struct e
 		}
 		return;
 	case EVENT_REJECTED:
+		json_field(t, "reason", e->reason, sizeof e->reason);
 		text_str(t, ",\"count\":");
 		text_u64(t, events_run_length(r, e));
 		return;

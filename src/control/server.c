@@ -12,6 +12,7 @@
 #include "base/sys.h"
 #include "control/client.h"
 #include "control/election.h"
+#include "core/bulkhead.h"
 #include "core/identity.h"
 #include "core/member.h"
 
@@ -257,6 +258,7 @@ static int serve(const struct control_host *host)
 				return err;
 			if (r && now_ns - reaped_ns >= REAP_NS) {
 				member_reap_dead(r);
+				bulkhead_collect_all(r, now_ns);
 				reaped_ns = now_ns;
 			}
 			look_ns = now_ns + LOOK_NS;

@@ -450,6 +450,30 @@ void circuit_pass(struct region *r, uint32_t destination, const struct breaker_r
 		token->generation--; /* of a time before: stale, whenever it comes */
 }
 
+void circuit_withdraw(struct region *r, struct circuit_token *token)
+{
+	if (!token->is_admitted)
+		return;
+	token->is_admitted = false;
+	if (token->destination >= r->capacity || r->is_read_only)
+		return;
+	member_count_call(r, token->destination, -1);
+	drop_lease(r, token->destination, token);
+}
+
+void circuit_note_would_reject(struct region *r, uint32_t destination)
+{
+	if (destination < r->capacity && !r->is_read_only)
+		count(&r->destinations[destination].would_reject);
+}
+
+bool circuit_is_observed(const struct region *r, uint32_t destination, const struct breaker_rules *rules)
+{
+	if (rules->is_observed || destination >= r->capacity)
+		return true;
+	return breaker_mode(load_word(&r->destinations[destination])) == BREAKER_OBSERVE;
+}
+
 bool circuit_is_open(const struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns)
 {
 	if (destination >= r->capacity)

@@ -31,6 +31,13 @@ enum breaker_decision circuit_admit(struct region *r, uint32_t destination, cons
  * like any other; its verdict counts while the circuit is closed, and is stale else. The token must be settled. */
 void circuit_pass(struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns,
 	struct circuit_token *token);
+/* An admission that a later gate has stopped (the bulkhead is full): as if it had never been, and a probe's lease is
+ * free again (B7). A circuit that it has taken to half-open stays so: the next call probes. */
+void circuit_withdraw(struct region *r, struct circuit_token *token);
+/* The later gate would have, and only observes. */
+void circuit_note_would_reject(struct region *r, uint32_t destination);
+/* Is nothing to be rejected: by the policy, or by hand? */
+bool circuit_is_observed(const struct region *r, uint32_t destination, const struct breaker_rules *rules);
 /* Would it be rejected now (open, time not up; forced open)? Loads only; counts nothing. */
 bool circuit_is_open(const struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns);
 /* The verdict of a call; exactly once a token (clears is_admitted, further calls do nothing). counts: false when the
@@ -74,7 +81,7 @@ struct circuit_view {
 	uint32_t retry_after_ms;
 	uint32_t consecutive_failures;
 	uint32_t level;
-	uint64_t success, failure, neutral, rejected, would_reject, stale;
+	uint64_t success, failure, neutral, rejected, would_reject, stale; /* rejected: by circuit and bulkhead */
 	uint32_t in_flight;
 	uint64_t kinds[FAILURE_KIND_COUNT];
 	struct window_sum recent; /* since the last transition: the window of the policy, else the last 100 calls */
@@ -96,6 +103,9 @@ struct circuit_view {
 	unsigned fault_count;
 	struct endpoint_view endpoints[32];
 	unsigned endpoint_count, ejected_count;
+	uint32_t bulkhead_limit; /* 0: there is no bulkhead */
+	uint32_t bulkhead_in_use, bulkhead_waiting;
+	uint64_t bulkhead_rejected, bulkhead_reclaimed;
 	bool has_last; /* the last transition */
 	enum breaker_state last_from, last_to;
 	char last_reason[48];

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/bulkhead.h"
 #include "core/events.h"
 #include "core/faults.h"
 #include "core/lease.h"
@@ -92,6 +93,23 @@ static void view_faults(const struct region *r, struct circuit_view *view)
 	}
 }
 
+static void view_bulkhead(const struct region *r, uint32_t destination, int64_t now_ns, struct circuit_view *view)
+{
+	const struct bulkhead *b = &r->destinations[destination].bulkhead;
+	uint32_t shown = atomic_load_explicit(&b->shown, memory_order_relaxed);
+	struct bulkhead_rules rules = {
+		.max = shown & ~BULKHEAD_ADAPTIVE, .is_adaptive = (shown & BULKHEAD_ADAPTIVE) != 0};
+
+	view->bulkhead_rejected = get(&b->rejected);
+	view->bulkhead_reclaimed = get(&b->reclaimed);
+	view->rejected += view->bulkhead_rejected;
+	view->bulkhead_in_use = bulkhead_in_use(r, destination);
+	if (rules.max == 0)
+		return;
+	view->bulkhead_limit = bulkhead_limit(r, destination, &rules);
+	view->bulkhead_waiting = bulkhead_waiting(r, destination, now_ns);
+}
+
 void circuit_view(const struct region *r, uint32_t destination, int64_t now_ns, struct circuit_view *view)
 {
 	memset(view, 0, sizeof *view);
@@ -107,6 +125,7 @@ void circuit_view(const struct region *r, uint32_t destination, int64_t now_ns, 
 	view->failure = get(&d->failure);
 	view->neutral = get(&d->neutral);
 	view->rejected = region_rejected(d);
+	view_bulkhead(r, destination, now_ns, view);
 	view->would_reject = get(&d->would_reject);
 	view->stale = get(&d->stale);
 	for (int i = 0; i < FAILURE_KIND_COUNT; i++)

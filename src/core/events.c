@@ -140,6 +140,8 @@ uint64_t events_run_length(const struct region *r, const struct event *e)
 	uint64_t oldest, newest, seq = atomic_load_explicit(&e->seq, memory_order_relaxed);
 	struct event later;
 
+	if (event_is_bulkhead(e))
+		return e->value > 1 ? (uint64_t)e->value : 1;
 	events_range(r, &oldest, &newest);
 	if (seq < oldest)
 		seq = oldest - 1;
@@ -148,7 +150,7 @@ uint64_t events_run_length(const struct region *r, const struct event *e)
 			continue;
 		if (later.type == EVENT_TRANSITION && later.value > 1)
 			return (uint64_t)later.value;
-		if (later.type == EVENT_REJECTED)
+		if (later.type == EVENT_REJECTED && !event_is_bulkhead(&later))
 			return 1;
 	}
 	int index = registry_find(r, e->destination);

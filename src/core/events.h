@@ -44,6 +44,13 @@ uint64_t events_add(struct region *r, struct event *e);
 /* Called in the process that wrote an event, after it is in the ring, on the thread that did it (any thread, a signal
  * handler too): for the log. Set once, before the first event. */
 void events_set_listener(void (*listener)(const struct event *e));
+/* In retry_after_ms of a `rejected` event: by the bulkhead, which has no such time; `value` is how many since the event
+ * before. */
+#define EVENT_BULKHEAD_FULL (-2)
+static inline bool event_is_bulkhead(const struct event *e)
+{
+	return e->type == EVENT_REJECTED && e->retry_after_ms == EVENT_BULKHEAD_FULL;
+}
 /* Copies event `seq` into e; false when it is not there (not yet, overwritten, torn). */
 bool events_read(const struct region *r, uint64_t seq, struct event *e);
 /* Oldest and newest seq that may be read; newest 0: none. */

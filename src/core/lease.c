@@ -13,9 +13,6 @@
 #define GENERATION_MASK 0xfffu
 #define SINCE_SHIFT 20
 #define SINCE_MASK 0xfffffu
-#define REUSE_SHIFT 40
-#define REUSE_MASK 0x3fffu
-#define MEMBER_SHIFT 54
 
 #define TICK_MS 64
 #define PENDING_TICKS 126u
@@ -26,7 +23,7 @@
 #define PENDING_SLACK 8u
 #define COLLECT_EVERY_MS 100
 
-_Static_assert(REGION_MEMBERS <= 1u << 10, "the member field has 10 bits");
+_Static_assert(SINCE_SHIFT + 20 == MEMBER_OWNER_SHIFT, "what is the owner's lies above");
 
 static uint32_t tick_of(int64_t now_ns)
 {
@@ -42,8 +39,7 @@ static uint32_t slots_of(uint32_t max)
 static uint64_t owned_by(const struct region *r, int32_t me, uint64_t like, int64_t now_ns)
 {
 	return TAKEN | (like & ((uint64_t)GENERATION_MASK << GENERATION_SHIFT)) |
-	       (uint64_t)(tick_of(now_ns) & SINCE_MASK) << SINCE_SHIFT | (r->my_id & REUSE_MASK) << REUSE_SHIFT |
-	       (uint64_t)(uint32_t)me << MEMBER_SHIFT;
+	       (uint64_t)(tick_of(now_ns) & SINCE_MASK) << SINCE_SHIFT | member_owner(r, me);
 }
 
 static bool take_over(struct destination *d, uint32_t slot, uint64_t from, uint64_t to)
@@ -134,20 +130,6 @@ void lease_note(struct region *r, uint32_t destination, int slot, uint64_t word,
 			return;
 }
 
-static bool is_holder_alive(struct region *r, uint64_t lease)
-{
-	uint32_t index = (uint32_t)(lease >> MEMBER_SHIFT); /* 10 bits: always in the table */
-	uint64_t id = atomic_load_explicit(&r->members[index].id, memory_order_acquire);
-
-	/* Left, or the record is another claim's: whoever held this lease is gone. */
-	if (id == 0 || (id & REUSE_MASK) != ((lease >> REUSE_SHIFT) & REUSE_MASK))
-		return false;
-	if (member_is_alive(id))
-		return true;
-	member_reap(r, index, id);
-	return false;
-}
-
 static bool is_expired(uint64_t lease, uint32_t probe_timeout_ms, uint32_t now)
 {
 	uint32_t age = (now - (uint32_t)(lease >> SINCE_SHIFT)) & SINCE_MASK;
@@ -182,7 +164,7 @@ int lease_collect(struct region *r, uint32_t destination, uint32_t probe_timeout
 		uint64_t lease = atomic_load_explicit(&d->lease[i], memory_order_acquire);
 		if (!(lease & TAKEN))
 			continue;
-		if (!is_holder_alive(r, lease)) {
+		if (!member_holds(r, lease)) {
 			if (!take_over(d, i, lease, 0))
 				continue;
 			atomic_fetch_add_explicit(&d->probe_results[PROBE_OWNER_DIED], 1, memory_order_relaxed);

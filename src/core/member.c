@@ -48,6 +48,22 @@ bool member_is_alive(uint64_t id)
 	return (start & START_MASK) == ((id >> START_SHIFT) & START_MASK);
 }
 
+_Static_assert(REGION_MEMBERS <= 1u << 10, "the owner of a lease has 10 bits for the record");
+
+bool member_holds(struct region *r, uint64_t lease)
+{
+	uint32_t index = (uint32_t)(lease >> 54) % REGION_MEMBERS;
+	uint64_t id = atomic_load_explicit(&r->members[index].id, memory_order_acquire);
+
+	/* Left, or the record is another claim's: whoever held this lease is gone. */
+	if (id == 0 || (id & REUSE_MASK) != (lease >> MEMBER_OWNER_SHIFT & REUSE_MASK))
+		return false;
+	if (member_is_alive(id))
+		return true;
+	member_reap(r, index, id);
+	return false;
+}
+
 static void base_name(char out[32], const char *path)
 {
 	const char *slash = strrchr(path, '/');

@@ -12,6 +12,15 @@ void member_leave(struct region *r);
  * (kill(pid, 0) where /proc is not to be had). */
 bool member_is_alive(uint64_t id);
 pid_t member_pid(uint64_t id);
+/* Whose a lease is (lease.h, bulkhead.h), its upper 24 bits: the record 10 | the claim of it, low 14. */
+#define MEMBER_OWNER_SHIFT 40
+#define MEMBER_OWNER_MASK (UINT64_MAX << MEMBER_OWNER_SHIFT)
+static inline uint64_t member_owner(const struct region *r, int32_t me)
+{
+	return (uint64_t)(uint32_t)me << 54 | (r->my_id & 0x3fff) << MEMBER_OWNER_SHIFT;
+}
+/* Does the holder of that lease live? A dead one is reaped. */
+bool member_holds(struct region *r, uint64_t lease);
 /* Frees a dead member's record: its calls in flight become neutral (A5). Idempotent; any process may. */
 void member_reap(struct region *r, uint32_t index, uint64_t id);
 /* Looks at every member and reaps the dead. For the command and the control thread. */

@@ -21,7 +21,10 @@ _Static_assert(sizeof(struct known_name) == 944, "layout 4");
 _Static_assert(sizeof(struct endpoint) == 56, "layout 4");
 _Static_assert(sizeof(struct fault_entry) == 544, "layout 4");
 _Static_assert(sizeof(struct fault_count) == 344, "layout 4");
-_Static_assert(sizeof(struct destination) == 5440, "layout 4");
+_Static_assert(sizeof(struct bulkhead) == 448, "layout 4");
+_Static_assert(sizeof(struct bulkhead_block) == 1024, "layout 4");
+_Static_assert(sizeof(struct waiter) == 64, "layout 4");
+_Static_assert(sizeof(struct destination) == 5888, "layout 4");
 _Static_assert(
 	offsetof(struct destination, breaker) % 64 == 0 && offsetof(struct destination, lease) % 64 == 0, "layout 4");
 
@@ -60,9 +63,19 @@ static size_t fault_counts_at(void)
 	return faults_at() + aligned(sizeof(struct fault_entry) * REGION_FAULTS);
 }
 
-static size_t destinations_at(void)
+static size_t waiters_at(void)
 {
 	return fault_counts_at() + aligned(sizeof(struct fault_count) * REGION_FAULT_COUNTS);
+}
+
+static size_t blocks_at(void)
+{
+	return waiters_at() + aligned(sizeof(struct waiter) * REGION_WAITERS);
+}
+
+static size_t destinations_at(void)
+{
+	return blocks_at() + aligned(sizeof(struct bulkhead_block) * REGION_BLOCKS);
 }
 
 size_t region_size(uint32_t capacity)
@@ -88,6 +101,8 @@ static void point(struct region *r, void *at, uint32_t capacity)
 	r->endpoints = (struct endpoint *)(void *)(base + endpoints_at());
 	r->faults = (struct fault_entry *)(void *)(base + faults_at());
 	r->fault_counts = (struct fault_count *)(void *)(base + fault_counts_at());
+	r->waiters = (struct waiter *)(void *)(base + waiters_at());
+	r->blocks = (struct bulkhead_block *)(void *)(base + blocks_at());
 	r->destinations = (struct destination *)(void *)(base + destinations_at());
 	r->capacity = capacity;
 	r->size = region_size(capacity);

@@ -3,7 +3,8 @@
  *
  * Layout (offsets only, no pointers; another layout is another file, its number is in the name):
  *    header | members[REGION_MEMBERS] | events[REGION_EVENTS] | known[REGION_KNOWN] | endpoints[REGION_ENDPOINTS] |
- *    faults[REGION_FAULTS] | fault_counts[REGION_FAULT_COUNTS] | destinations[capacity]
+ *    faults[REGION_FAULTS] | fault_counts[REGION_FAULT_COUNTS] | waiters[REGION_WAITERS] | blocks[REGION_BLOCKS] |
+ *    destinations[capacity]
  * Writers: every member and the command, by atomics only; there is no lock anywhere. Readers: the same.
  * A crash at any line: each structure says beside itself what a half-done write leaves and who redoes it.
  * Never trusted for memory safety (E10): sizes and counts used for access are this process's own (struct region),
@@ -39,6 +40,11 @@
 #define REGION_FAULTS 32      /* faults added at run time */
 #define REGION_FAULT_SPEC 512
 #define REGION_FAULT_COUNTS 256 /* of a fault at a destination */
+#define REGION_WAITERS 1024	/* calls that wait for a slot of a bulkhead, over all destinations */
+#define REGION_BLOCKS 64	/* of slots, for bulkheads that have none left of their own */
+#define BULKHEAD_OWN 32		/* slots of each destination's own */
+#define BULKHEAD_BLOCK 127	/* slots in a block */
+#define BULKHEAD_WAITS 8	/* upper bounds of waiting times; there is one part more */
 #define MEMBER_USES 16		/* destinations a member counts its calls in flight for */
 
 /* A process of the group.
@@ -118,6 +124,41 @@ struct fault_count {
 	char destination[REGION_NAME_MAX + 1];
 };
 
+/* The calls of a destination at once; bulkhead.h says how slots and waiters are claimed. */
+struct bulkhead {
+	_Alignas(64) _Atomic uint64_t slot[BULKHEAD_OWN];
+	_Atomic uint32_t high;	/* slots that were ever claimed: raised before the claim */
+	_Atomic uint32_t shown; /* max_concurrent of the policy that last used it, 0: off; with BULKHEAD_ADAPTIVE */
+	_Atomic int64_t waits_until_ns;	 /* nobody waits after that */
+	_Atomic int64_t checked_ns;	 /* holders and waiters: at most once in 100 ms */
+	_Atomic uint64_t rejected, told; /* told: of these, with the last event */
+	_Atomic int64_t told_ns;
+	_Atomic uint64_t reclaimed;
+
+	_Atomic uint64_t adapt;	 /* adapt.h */
+	_Atomic uint64_t span;	 /* of calls: how many 16 | what they took together, in us 48 */
+	_Atomic int64_t span_ns; /* since when */
+	_Atomic uint32_t peak;	 /* in the span */
+
+	_Atomic uint64_t waited[BULKHEAD_WAITS + 1], waited_us; /* calls that got a slot after a wait, by its length */
+};
+#define BULKHEAD_ADAPTIVE 0x80000000u
+
+/* Slots beyond a destination's own. */
+struct bulkhead_block {
+	_Atomic uint64_t key; /* destination + 1 (48) | number (16); 0: free */
+	_Atomic uint64_t slot[BULKHEAD_BLOCK];
+};
+
+/* A call that waits for a slot. */
+struct waiter {
+	_Atomic uint64_t word;	/* ticket 40 | reuse 14 | member 10; 0: free */
+	_Atomic uint64_t where; /* destination 16 | ticket 40; written last: from then on it is in the queue */
+	_Atomic int64_t until_ns, seen_ns;
+	_Atomic uint32_t bell; /* a futex: rung when it may try */
+	uint32_t pad[7];
+};
+
 /* One circuit. key_hash is claimed by CAS from 0; name and policy are a function of the key, so whoever meets a claimed
  * slot that is not ready writes the same bytes and sets ready_key: a claim half done by a dead process is redone.
  * All counters are relaxed and monotonic, until an eviction (registry.h). */
@@ -176,6 +217,7 @@ struct destination {
 	_Atomic uint32_t rule_window, rule_minimum_calls, rule_slow_ms;
 
 	struct latency latency;
+	struct bulkhead bulkhead;
 };
 
 struct region_header {
@@ -198,6 +240,8 @@ struct region_header {
 	_Atomic uint64_t registry_evictions;
 	_Atomic uint64_t fault_number; /* last one given out */
 	_Atomic uint64_t fault_seed;   /* of the group's choices; 0: none yet */
+	_Atomic uint64_t tickets;      /* last one given out to a waiter */
+	_Atomic uint32_t waiters_high; /* waiters that were ever claimed */
 };
 
 /* This process's hold on a region. Zero-initialised is "not attached". */
@@ -209,6 +253,8 @@ struct region {
 	struct endpoint *endpoints;
 	struct fault_entry *faults;
 	struct fault_count *fault_counts;
+	struct waiter *waiters;
+	struct bulkhead_block *blocks;
 	struct destination *destinations;
 	uint32_t capacity;
 	bool is_shared; /* false: private memory (state = private, or no shared memory to be had) */

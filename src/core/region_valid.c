@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "core/bulkhead.h"
 #include "core/registry.h"
 
 static bool fault(struct text *why, const char *what, uint32_t index)
@@ -42,6 +43,8 @@ static bool destination_valid(const struct region *r, uint32_t i, struct text *w
 		if (lease != 0 && !(lease & 1))
 			return fault(why, "a lease is neither free nor taken", i);
 	}
+	if (!bulkhead_valid(r, i))
+		return fault(why, "a bulkhead's slots are not as claimed", i);
 	last = atomic_load_explicit(&d->last_from_to, memory_order_relaxed);
 	if (last != 0 && ((last & 3) > BREAKER_OPEN || (last >> 2 & 3) > BREAKER_OPEN))
 		return fault(why, "a last transition is of no state", i);

@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "core/bulkhead.h"
 #include "core/member.h"
 #include "core/shared.h"
 
@@ -153,6 +154,7 @@ static void clear(struct destination *d)
 	atomic_store_explicit(&d->has_answered, 0, memory_order_relaxed);
 	atomic_store_explicit(&d->last_success_ns, 0, memory_order_relaxed);
 	atomic_store_explicit(&d->holders_checked_ms, 0, memory_order_relaxed);
+	bulkhead_clear(d);
 }
 
 static bool is_in_use(const struct region *r, uint32_t at)
@@ -160,7 +162,7 @@ static bool is_in_use(const struct region *r, uint32_t at)
 	for (uint32_t i = 0; i < BREAKER_PROBES_MAX; i++)
 		if (atomic_load_explicit(&r->destinations[at].lease[i], memory_order_relaxed) != 0)
 			return true;
-	return member_calls_in_flight(r, at) != 0;
+	return member_calls_in_flight(r, at) != 0 || bulkhead_in_use(r, at) != 0;
 }
 
 /* The word of the old name's circuit ends with its generation, told as such: no event belongs to that. False: it has

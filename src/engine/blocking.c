@@ -34,7 +34,7 @@ struct kernel_sigaction {
 	unsigned long mask;
 };
 
-static bool every_handler_restarts(void)
+bool blocking_handlers_restart(void)
 {
 	for (int sig = 1; sig <= 64; sig++) {
 		struct kernel_sigaction sa;
@@ -94,7 +94,7 @@ int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t n
 		int64_t then = now;
 		if (is_over || err == EINTR)
 			now = clock_now_ns();
-		if (err == EINTR && every_handler_restarts())
+		if (err == EINTR && blocking_handlers_restart())
 			is_over = true;
 		/* Back at once although it should block: it does not block (O_NONBLOCK set behind our back). The timer
 		 * takes it. */

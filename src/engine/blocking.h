@@ -2,6 +2,7 @@
 #ifndef RESIL_ENGINE_BLOCKING_H
 #define RESIL_ENGINE_BLOCKING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
@@ -13,6 +14,8 @@
  * (EINPROGRESS). Returns as connect does. */
 int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t now_ns, int64_t deadline_ns,
 	const struct slot *s, uint64_t word);
+/* Has the app no handler without SA_RESTART? Then the kernel would have restarted what a signal has ended. */
+bool blocking_handlers_restart(void);
 /* SO_SNDTIMEO of a socket; 0: none. */
 void blocking_set_timeout(int fd, int64_t us);
 

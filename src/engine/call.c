@@ -20,6 +20,8 @@ struct call {
 	_Atomic uint32_t last_kind; /* of the last failed attempt */
 	_Atomic bool is_group;	    /* until one has connected */
 	uintptr_t thread;
+	_Atomic uint64_t hold; /* of the bulkhead; 0 in every record that is free */
+	int64_t held_ns, waited_ns;
 	_Atomic uint32_t next_free; /* index + 1 */
 };
 
@@ -94,17 +96,55 @@ uint32_t call_begin(const struct guard *g, const struct circuit_token *token, in
 	return begin(g, token, call_would_begin_ns(g, now_ns), now_ns, g->is_group, LIVE);
 }
 
+uint32_t call_begin_since(const struct guard *g, const struct circuit_token *token, int64_t begun_ns, int64_t now_ns)
+{
+	return begin(g, token, begun_ns, now_ns, g->is_group, LIVE);
+}
+
+void call_put_slot(uint32_t call, const struct admission_slot *slot)
+{
+	struct call *c = at(call);
+	c->held_ns = slot->held_ns;
+	c->waited_ns = slot->waited_ns;
+	atomic_store(&c->hold, slot->hold);
+}
+
+uint64_t call_take_hold(uint32_t call)
+{
+	return atomic_exchange(&at(call)->hold, 0);
+}
+
 bool call_begin_connected(const struct guard *g, const struct circuit_token *token, int64_t now_ns, uint32_t *call)
 {
 	*call = begin(g, token, now_ns, now_ns, false, CONNECTED);
 	return *call != CALL_NONE;
 }
 
+/* With a bulkhead: the verdict first, the slot after, as a probe's (circuit.c). */
+static __attribute__((noinline)) void settle_bounded(
+	struct call *c, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns)
+{
+	const struct bulkhead_rules *rules = guard_bulkhead(&c->guard);
+	/* Limits that have passed are latencies, too; what is refused at once is none. */
+	bool is_long = kind == FAILURE_ANSWER_TIMEOUT || kind == FAILURE_STALL_TIMEOUT || kind == FAILURE_DEADLINE;
+	if (rules->is_adaptive && latency_ns >= 0 &&
+		(outcome == BREAKER_SUCCESS || (outcome == BREAKER_FAILURE && is_long)))
+		bulkhead_learn(c->guard.region, c->guard.destination, rules,
+			latency_ns - (c->held_ns - c->token.begun_ns), now_ns);
+	if (latency_ns >= 0)
+		latency_ns -= latency_ns > c->waited_ns ? c->waited_ns : latency_ns;
+	circuit_settle(c->guard.region, &c->token, &c->guard.rules, outcome, kind,
+		c->guard.limits.trip_mask >> kind & 1, now_ns, latency_ns);
+	admission_release(&c->guard, atomic_exchange(&c->hold, 0), now_ns);
+}
+
 /* The one place where a verdict reaches the circuit; the caller has won the change from LIVE to SETTLED. */
 static void settle_with(
 	struct call *c, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns)
 {
-	if (c->guard.has_circuit)
+	if (__builtin_expect(c->guard.limits.bulkhead != 0, 0))
+		settle_bounded(c, outcome, kind, now_ns, latency_ns);
+	else if (c->guard.has_circuit)
 		circuit_settle(c->guard.region, &c->token, &c->guard.rules, outcome, kind,
 			c->guard.limits.trip_mask >> kind & 1, now_ns, latency_ns);
 }
@@ -399,6 +439,7 @@ void call_forked(void)
 	uint32_t n = pool_high(&pool);
 	for (uint32_t i = 0; i < n; i++) {
 		atomic_store(&at(i)->is_group, false);
+		atomic_store(&at(i)->hold, 0);
 		atomic_store(&at(i)->word, word_make(TAG(atomic_load(&at(i)->word)) + 1, 0, 0, false, FREE));
 	}
 	pool_reset(&pool);

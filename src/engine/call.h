@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "core/circuit.h"
+#include "engine/admission.h"
 #include "engine/guard.h"
 
 #define CALL_NONE UINT32_MAX /* SLOT_NO_CALL */
@@ -26,6 +27,12 @@
 /* Starts a call for an admitted connect, with one attempt in flight. CALL_NONE when the pool is exhausted (the token
  * stays the caller's). */
 uint32_t call_begin(const struct guard *g, const struct circuit_token *token, int64_t now_ns);
+/* The same where it has been asked before when the call begins (call_would_begin_ns), and it may have waited since. */
+uint32_t call_begin_since(const struct guard *g, const struct circuit_token *token, int64_t begun_ns, int64_t now_ns);
+/* Its slot of the bulkhead, where its guard has one: the call gives it back with its verdict, unless the connection
+ * takes it over. The waiting before it is in no latency. */
+void call_put_slot(uint32_t call, const struct admission_slot *slot);
+uint64_t call_take_hold(uint32_t call);
 /* A call under way that this connect continues: same destination and name, an address it has not tried, within a second
  * of its last attempt; this thread's own first. Counts the attempt. CALL_NONE: none, admit anew. Also declares failures
  * that have waited too long. */
@@ -59,7 +66,8 @@ void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kin
 const struct guard *call_guard(uint32_t call);
 /* When the call began: its first connect, or the look-up before it. */
 int64_t call_begun_ns(uint32_t call);
-/* The same for a call that is not to be, since its connect of now_ns is rejected. */
+/* The same for a call that is to wait first, or is not to be, since its connect of now_ns is rejected. Once a call: its
+ * look-up is taken. */
 int64_t call_would_begin_ns(const struct guard *g, int64_t now_ns);
 /* A call that begins on a connection which is there already, connected at once. False: none is to be had (the token is
  * the caller's to settle). */

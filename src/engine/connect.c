@@ -10,6 +10,7 @@
 #include "base/real.h"
 #include "base/sys.h"
 #include "core/circuit.h"
+#include "engine/admission.h"
 #include "engine/ambient.h"
 #include "engine/blocking.h"
 #include "engine/call.h"
@@ -115,16 +116,50 @@ static __attribute__((noinline)) void tune(int fd, const struct guard *g)
 		set_if_unset(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)g->user_timeout_ms);
 }
 
-/* The call is not to be: errno, unless something stands in. */
-static inline enum connect_begun refuse(struct attempt *at)
+/* The call is not to be: errno, unless something stands in. call_begun_ns 0: not asked yet. */
+static inline enum connect_begun refuse(struct attempt *at, int64_t call_begun_ns)
 {
 	const struct guard *g = &at->guard;
 	if (__builtin_expect(g->has_fallback, 0)) {
 		at->is_refused = true;
-		at->call_begun_ns = call_would_begin_ns(g, at->begun_ns);
+		at->call_begun_ns = call_begun_ns ? call_begun_ns : call_would_begin_ns(g, at->begun_ns);
 		at->found_errno = errno;
 	}
 	errno = g->reject_errno;
+	return CONNECT_REJECTED;
+}
+
+/* The bulkhead, behind the circuit: TRACKED with a slot and the call that has it (CALL_NONE: there is none to be had),
+ * or REJECTED and errno. at->begun_ns moves on with a wait. */
+static __attribute__((noinline)) enum connect_begun begin_bounded(
+	const struct slot *s, struct attempt *at, struct circuit_token *token, uint32_t *call)
+{
+	const struct guard *g = &at->guard;
+	int64_t *now_ns = &at->begun_ns;
+	uint64_t word = slot_word(s);
+	bool is_blocking = !(atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_NONBLOCKING);
+	int64_t begun_ns = call_would_begin_ns(g, *now_ns);
+	struct admission_patience patience = admission_patience(
+		g, is_blocking, begun_ns, atomic_load_explicit(&s->send_timeout_us, memory_order_relaxed), *now_ns);
+	struct admission_slot slot = {0};
+	switch (admission_of_connect(g, token, &patience, *now_ns, &slot)) {
+	case ADMISSION_GRANTED: break;
+	case ADMISSION_LATE: errno = ETIMEDOUT; return CONNECT_REJECTED;
+	case ADMISSION_INTERRUPTED: errno = EINTR; return CONNECT_REJECTED;
+	default: return refuse(at, begun_ns);
+	}
+	*now_ns = slot.held_ns;
+	bool is_closed = slot.waited_ns && slot_word(s) != word; /* by another thread, while we waited */
+	*call = is_closed ? CALL_NONE : call_begin_since(g, token, begun_ns, *now_ns);
+	if (*call != CALL_NONE) {
+		call_put_slot(*call, &slot);
+		return CONNECT_TRACKED;
+	}
+	admission_release(g, slot.hold, *now_ns);
+	if (!is_closed)
+		return CONNECT_TRACKED;
+	errno = EBADF;
+	circuit_settle(g->region, token, &g->rules, BREAKER_NEUTRAL, 0, false, *now_ns, -1);
 	return CONNECT_REJECTED;
 }
 
@@ -142,9 +177,13 @@ static inline enum connect_begun begin_guarded(struct slot *s, int fd, struct at
 	if (call == CALL_NONE) {
 		struct circuit_token token = {.lease = -1, .begun_ns = now};
 		if (g->has_circuit && is_rejected(g, now, &token)) {
-			return refuse(at);
+			return refuse(at, 0);
 		}
-		call = call_begin(g, &token, now);
+		if (__builtin_expect(g->limits.bulkhead == 0, 1))
+			call = call_begin(g, &token, now);
+		else if (begin_bounded(s, at, &token, &call) != CONNECT_TRACKED)
+			return CONNECT_REJECTED;
+		now = at->begun_ns;
 		if (call == CALL_NONE) {
 			if (g->has_circuit)
 				circuit_settle(g->region, &token, &g->rules, BREAKER_NEUTRAL, 0, false, now, -1);

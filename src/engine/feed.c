@@ -72,6 +72,14 @@ void feed_used(struct flow *f, uint64_t fresh, int64_t now_ns)
 	flow_step(f, fresh, FLOW_WAITING);
 }
 
+void feed_let(struct feed *x, enum flow_begun begun)
+{
+	x->is_rejected = begun != FLOW_BEGUN;
+	x->is_interrupted = begun == FLOW_INTERRUPTED;
+	if (x->f->guard.limits.bulkhead)
+		x->now_ns = 0; /* it may have waited */
+}
+
 void feed_begins(struct feed *x, bool must_admit)
 {
 	struct flow *f = x->f;
@@ -80,8 +88,8 @@ void feed_begins(struct feed *x, bool must_admit)
 	switch (flow_phase_of(word)) {
 	case FLOW_FRESH: feed_used(f, word, feed_now(x)); return;
 	case FLOW_IDLE:
-		if (!flow_begin_call(f, word, must_admit, GUARD_PLACE_KEPT, x->fd, feed_now(x)))
-			x->is_rejected = true;
+		feed_let(x, flow_begin_call(
+				    f, word, must_admit ? x->gate : FLOW_PASSES, GUARD_PLACE_KEPT, x->fd, feed_now(x)));
 		return;
 	default: return; /* pipelined behind one in progress: its turn comes */
 	}

@@ -24,7 +24,7 @@ static void answer_ends(struct feed *x, const struct http1_event *e)
 		/* The next of those that were sent together: its turn begins. */
 		uint64_t word = flow_word(f);
 		if (flow_phase_of(word) == FLOW_IDLE)
-			flow_begin_call(f, word, false, place, x->fd, feed_now(x));
+			flow_begin_call(f, word, FLOW_PASSES, place, x->fd, feed_now(x));
 		x->must_arm = true;
 	}
 }

@@ -84,11 +84,11 @@ static void take_turn(struct feed *x, uint64_t place)
 		word = flow_word(f);
 	}
 	if (flow_phase_of(word) == FLOW_IDLE) {
-		x->is_rejected = !flow_begin_call(f, word, true, place, x->fd, feed_now(x));
+		feed_let(x, flow_begin_call(f, word, x->gate, place, x->fd, feed_now(x)));
 	} else if (flow_phase_of(word) == FLOW_WAITING && guard_place(&f->guard) != place) {
 		/* To the origin a connection that has come to a request is well; a request in crumbs was nothing. */
 		enum breaker_outcome outcome = flow_has(f, FLOW_IS_KEPT) ? BREAKER_NEUTRAL : BREAKER_SUCCESS;
-		x->is_rejected = !flow_move_call(f, word, place, outcome, x->fd, feed_now(x));
+		feed_let(x, flow_move_call(f, word, x->gate, place, outcome, x->fd, feed_now(x)));
 	}
 }
 
@@ -173,7 +173,7 @@ void feed_requests_begins(struct feed *x, size_t at)
 	}
 	uint64_t word = flow_word(f);
 	if (is_turn && flow_phase_of(word) == FLOW_IDLE)
-		flow_begin_call(f, word, false, r->origin, x->fd, feed_now(x));
+		flow_begin_call(f, word, FLOW_PASSES, r->origin, x->fd, feed_now(x));
 	else if (is_turn)
 		feed_begins(x, false);
 	x->must_arm = true;

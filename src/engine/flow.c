@@ -10,6 +10,7 @@
 #include "base/sys.h"
 #include "base/tcpinfo.h"
 #include "core/circuit.h"
+#include "engine/admission.h"
 #include "engine/ambient.h"
 #include "engine/call.h"
 #include "engine/feed.h"
@@ -101,13 +102,25 @@ static bool lead_to(struct slot *s, uint64_t word, struct flow *f, int64_t now_n
 	return false;
 }
 
+/* A stream of which nothing is to be learnt: the connection alone has a slot of the bulkhead. */
+static __attribute__((noinline)) void holds_only(struct flow *f, struct slot *s, uint64_t word, int64_t now_ns)
+{
+	atomic_store(&f->kind, FLOW_OPAQUE);
+	flow_unmark(f, FLOW_HAS_LIMITS);
+	if (!lead_to(s, word, f, now_ns))
+		return;
+	flow_end_call(f, flow_word(f), FLOW_OVER, BREAKER_SUCCESS, 0, now_ns);
+	slot_change(s, (word & ~0xffULL) | SLOT_FLOWING, SLOT_CONNECTED, false);
+}
+
 void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t now_ns)
 {
 	const struct guard *g = call_guard(call);
 	if (!call_connected(call, atomic_load_explicit(&s->endpoint, memory_order_relaxed), now_ns))
 		return;
 	const struct guard_limits *l = &g->limits;
-	bool learns = l->protocol != POLICY_PROTOCOL_STREAM && (g->has_circuit || l->header || guard_bounds(l));
+	bool is_stream = l->protocol == POLICY_PROTOCOL_STREAM;
+	bool learns = (!is_stream && (g->has_circuit || l->header || guard_bounds(l))) || g->limits.bulkhead;
 	uint32_t index = learns ? pool_take(&flow_pool) : POOL_NONE;
 	if (index == POOL_NONE) {
 		call_end(call, BREAKER_SUCCESS, 0, now_ns, now_ns - call_begun_ns(call));
@@ -115,6 +128,10 @@ void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t now
 	}
 	struct flow *f = pool_at(&flow_pool, index);
 	fill(f, call, now_ns, policy_generation(), process_forks());
+	if (is_stream) {
+		holds_only(f, s, word, now_ns);
+		return;
+	}
 	bool is_bound = flow_has(f, FLOW_HAS_LIMITS);
 	/* What the timer ends must be known by more than its number (C7). */
 	if (is_bound && !atomic_load(&s->cookie))
@@ -203,6 +220,13 @@ struct flow *flow_hold(struct slot *s, uint64_t word)
 	return NULL;
 }
 
+/* now_ns 0: the clock has not been read. */
+static inline void release_hold(struct flow *f, int64_t now_ns)
+{
+	if (__builtin_expect(atomic_load_explicit(&f->hold, memory_order_relaxed) != 0, 0))
+		admission_release(&f->guard, atomic_exchange(&f->hold, 0), now_ns ? now_ns : clock_now_ns());
+}
+
 void flow_let_go(struct flow *f)
 {
 	if (atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1)
@@ -211,6 +235,7 @@ void flow_let_go(struct flow *f)
 		streams_release(f);
 	if (atomic_load_explicit(&f->requests, memory_order_relaxed))
 		feed_requests_release(f);
+	release_hold(f, 0);
 	pool_give(&flow_pool, index_of(f));
 }
 
@@ -257,10 +282,12 @@ void flow_closing(struct slot *s, uint64_t word, int fd, int64_t now_ns)
 		return;
 	}
 	struct flow *f = pool_at(&flow_pool, index);
-	if (atomic_fetch_sub(&f->paths, 1) == 1)
+	if (atomic_fetch_sub(&f->paths, 1) == 1) {
 		flow_hung_up(f, fd, FLOW_OVER, now_ns);
-	else
+		release_hold(f, now_ns);
+	} else {
 		arm_another(f, fd);
+	}
 	flow_let_go(f);
 }
 
@@ -285,6 +312,7 @@ void flow_forked(struct slot *s)
 		return;
 	enum flow_phase phase = flow_phase_of(flow_word(f));
 	bool is_in_call = atomic_exchange(&f->call, 0) != 0;
+	atomic_store(&f->hold, 0);
 	if (phase == FLOW_OWNED)
 		atomic_store(&f->word, (flow_word(f) & ~0xffULL) | FLOW_IDLE);
 	else if (is_in_call)
@@ -297,7 +325,8 @@ void flow_forked(struct slot *s)
 /* ---- its calls ---- */
 
 /* The word of the next turn, once the fields of its call are written by the owner. */
-static inline __attribute__((always_inline)) bool set_out(struct flow *f, uint64_t owned, uint32_t call, int64_t begun_ns, int64_t now_ns)
+static inline __attribute__((always_inline)) bool set_out(
+	struct flow *f, uint64_t owned, uint32_t call, int64_t begun_ns, int64_t now_ns)
 {
 	atomic_store_explicit(&f->call, call + 1, memory_order_relaxed);
 	atomic_store_explicit(&f->begun_ns, begun_ns, memory_order_relaxed);
@@ -335,13 +364,17 @@ __attribute__((noinline)) void flow_follow_reload(struct flow *f, int fd, int64_
 	f->guard.limits = g.limits;
 	f->guard.reject_errno = g.reject_errno;
 	f->guard.section = g.section;
+	f->guard.enforces = g.enforces;
+	if (!f->guard.has_circuit)
+		f->guard.limits.bulkhead = 0;
 	if (has_limits(&g.limits, (enum flow_kind)atomic_load(&f->kind)))
 		flow_mark(f, FLOW_HAS_LIMITS);
 	else
 		flow_unmark(f, FLOW_HAS_LIMITS);
 }
 
-static inline __attribute__((always_inline)) bool is_rejected(const struct flow *f, int64_t now_ns, struct circuit_token *token)
+static inline __attribute__((always_inline)) bool is_rejected(
+	const struct flow *f, int64_t now_ns, struct circuit_token *token)
 {
 	const struct guard *g = &f->guard;
 	/* Another connection for the request that was rejected on a kept one: still the same call (B11). */
@@ -356,9 +389,36 @@ static inline __attribute__((always_inline)) bool is_rejected(const struct flow 
 	return true;
 }
 
-/* By the one thread that has the flow's next call to make. False: rejected. *call: CALL_NONE where there is none. */
-static bool make_call(struct flow *f, bool must_admit, int fd, int64_t now_ns, uint32_t *call)
+/* A slot of the bulkhead for the flow's next call, unless the connection has one. The circuit has let it pass. */
+static __attribute__((noinline)) enum flow_begun take_slot(
+	struct flow *f, enum flow_gate gate, struct circuit_token *token, int64_t now_ns, struct admission_slot *slot)
 {
+	const struct guard *g = &f->guard;
+	*slot = (struct admission_slot){.held_ns = now_ns};
+	if (atomic_load(&f->hold))
+		return FLOW_BEGUN;
+	if (gate == FLOW_PASSES) {
+		admission_of_pass(g, now_ns, slot);
+		return FLOW_BEGUN;
+	}
+	struct admission_patience patience = admission_patience(g, gate != FLOW_ASKS, now_ns, 0, now_ns);
+	patience.minds_signals = gate == FLOW_WAITS;
+	switch (admission_of_send(g, token, &patience, now_ns, slot)) {
+	case ADMISSION_GRANTED: return FLOW_BEGUN;
+	case ADMISSION_INTERRUPTED: return FLOW_INTERRUPTED;
+	default:
+		if (flow_has(f, FLOW_IS_KEPT))
+			call_was_rejected_at_send(g, clock_now_ns());
+		return FLOW_REJECTED;
+	}
+}
+
+/* By the one thread that has the flow's next call to make. *call: CALL_NONE where there is none. *now_ns moves on with
+ * a wait. */
+static enum flow_begun make_call(struct flow *f, enum flow_gate gate, int fd, int64_t *now, uint32_t *call)
+{
+	int64_t now_ns = *now;
+	struct admission_slot slot;
 	const struct guard *g = &f->guard;
 	struct circuit_token token = {.lease = -1, .begun_ns = now_ns};
 	*call = CALL_NONE;
@@ -366,58 +426,95 @@ static bool make_call(struct flow *f, bool must_admit, int fd, int64_t now_ns, u
 	if (__builtin_expect(f->generation != policy_generation() || !guard_is_current(g), 0))
 		flow_follow_reload(f, fd, now_ns);
 	if (guest_is_bypassed(g->region))
-		return true;
-	if (g->has_circuit && must_admit && is_rejected(f, now_ns, &token))
-		return false;
-	if (g->has_circuit && !must_admit)
+		return FLOW_BEGUN;
+	if (g->has_circuit && gate != FLOW_PASSES && is_rejected(f, now_ns, &token))
+		return FLOW_REJECTED;
+	if (g->has_circuit && gate == FLOW_PASSES)
 		circuit_pass(g->region, g->destination, &g->rules, now_ns, &token);
-	if (!call_begin_connected(g, &token, now_ns, call) && g->has_circuit)
+	if (__builtin_expect(g->limits.bulkhead != 0, 0)) {
+		enum flow_begun begun = take_slot(f, gate, &token, now_ns, &slot);
+		if (begun != FLOW_BEGUN)
+			return begun;
+		*now = slot.held_ns;
+	}
+	if (!call_begin_connected(g, &token, now_ns, call) && g->has_circuit) {
 		circuit_settle(g->region, &token, &g->rules, BREAKER_NEUTRAL, 0, false, now_ns, -1);
-	return true;
+		if (g->limits.bulkhead)
+			admission_release(g, slot.hold, *now);
+	} else if (__builtin_expect(g->limits.bulkhead != 0, 0)) {
+		call_put_slot(*call, &slot);
+	}
+	return FLOW_BEGUN;
 }
 
 uint32_t flow_new_call(struct flow *f, int fd, int64_t now_ns)
 {
 	uint32_t call;
-	make_call(f, false, fd, now_ns, &call);
+	make_call(f, FLOW_PASSES, fd, &now_ns, &call);
 	return call + 1; /* CALL_NONE + 1: 0 */
 }
 
-bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, uint64_t place, int fd, int64_t now_ns)
+enum flow_begun flow_begin_call(
+	struct flow *f, uint64_t seen, enum flow_gate gate, uint64_t place, int fd, int64_t now_ns)
 {
+	int64_t begun_ns = now_ns;
 	if (!flow_step(f, seen, FLOW_OWNED))
-		return true; /* another thread has */
+		return FLOW_BEGUN; /* another thread has */
 	if (__builtin_expect(place != GUARD_PLACE_KEPT, 0))
 		guard_move(&f->guard, place);
 	uint64_t owned = (seen & ~0xffULL) | FLOW_OWNED;
 	uint32_t call;
-	bool is_let = make_call(f, must_admit, fd, now_ns, &call);
+	enum flow_begun begun = make_call(f, gate, fd, &now_ns, &call);
 	if (call == CALL_NONE) {
 		flow_step(f, owned, FLOW_IDLE);
-		return is_let;
+		return begun;
 	}
-	if (!set_out(f, owned, call, now_ns, now_ns) && atomic_exchange(&f->call, 0) == call + 1)
+	if (!set_out(f, owned, call, begun_ns, now_ns) && atomic_exchange(&f->call, 0) == call + 1)
 		call_end(call, BREAKER_NEUTRAL, 0, now_ns, -1); /* closed meanwhile */
-	return true;
+	return FLOW_BEGUN;
 }
 
-bool flow_move_call(struct flow *f, uint64_t seen, uint64_t place, enum breaker_outcome outcome, int fd, int64_t now_ns)
+/* The connection's use of its slot goes on behind the call: it is not told where the next one begins, or ends. */
+static bool keeps_slot(struct flow *f, enum flow_phase to, enum breaker_outcome outcome)
+{
+	enum flow_kind kind = (enum flow_kind)atomic_load(&f->kind);
+	if (kind == FLOW_HTTP2)
+		return false;
+	if (kind == FLOW_HTTP1)
+		return to == FLOW_IDLE && http1_pending(&f->http) > 0; /* the next is sent already */
+	return to == FLOW_IDLE || outcome == BREAKER_SUCCESS;
+}
+
+/* A call ends whose guard has a bulkhead. */
+static __attribute__((noinline)) void end_bounded(struct flow *f, uint32_t call, bool keeps,
+	enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns)
+{
+	uint64_t hold = keeps ? call_take_hold(call) : 0, none = 0;
+	if (hold && !atomic_compare_exchange_strong(&f->hold, &none, hold))
+		admission_release(&f->guard, hold, now_ns); /* the next has one of its own by now */
+	call_end(call, outcome, kind, now_ns, latency_ns);
+	if (!keeps)
+		release_hold(f, now_ns);
+}
+
+enum flow_begun flow_move_call(struct flow *f, uint64_t seen, enum flow_gate gate, uint64_t place,
+	enum breaker_outcome outcome, int fd, int64_t now_ns)
 {
 	int64_t begun = atomic_load_explicit(&f->begun_ns, memory_order_relaxed);
 	uint64_t owned = (seen & ~0xffULL) | FLOW_OWNED;
 	if (!flow_step(f, seen, FLOW_OWNED))
-		return true; /* ended meanwhile */
+		return FLOW_BEGUN; /* ended meanwhile */
 	uint32_t call = atomic_exchange(&f->call, 0);
 	if (call)
 		call_moved(call - 1, outcome, now_ns,
 			outcome == BREAKER_SUCCESS ? f->connected_ns - call_begun_ns(call - 1) : -1);
 	guard_move(&f->guard, place);
-	bool is_let = make_call(f, true, fd, now_ns, &call);
+	enum flow_begun let = make_call(f, gate, fd, &now_ns, &call);
 	if (call == CALL_NONE)
 		flow_step(f, owned, FLOW_IDLE);
 	else if (!set_out(f, owned, call, begun, now_ns) && atomic_exchange(&f->call, 0) == call + 1)
 		call_end(call, BREAKER_NEUTRAL, 0, now_ns, -1);
-	return is_let;
+	return let;
 }
 
 bool flow_end_call(struct flow *f, uint64_t seen, enum flow_phase to, enum breaker_outcome outcome,
@@ -425,6 +522,8 @@ bool flow_end_call(struct flow *f, uint64_t seen, enum flow_phase to, enum break
 {
 	int64_t begun = atomic_load_explicit(&f->begun_ns, memory_order_relaxed);
 	int64_t heard = atomic_load_explicit(&f->heard_ns, memory_order_relaxed);
+	bool is_bounded = __builtin_expect(f->guard.limits.bulkhead != 0, 0),
+	     keeps = is_bounded && keeps_slot(f, to, outcome);
 	if (!flow_step(f, seen, to))
 		return false;
 	uint32_t call = atomic_exchange(&f->call, 0);
@@ -432,7 +531,11 @@ bool flow_end_call(struct flow *f, uint64_t seen, enum flow_phase to, enum break
 		return true;
 	/* The end of an answer that is not framed is not seen: its first octet is what is known. */
 	int64_t end = outcome == BREAKER_SUCCESS && !flow_is_framed(f) && heard ? heard : now_ns;
-	call_end(call - 1, outcome, kind, now_ns, outcome == BREAKER_NEUTRAL ? -1 : end - begun);
+	int64_t latency_ns = outcome == BREAKER_NEUTRAL ? -1 : end - begun;
+	if (is_bounded)
+		end_bounded(f, call - 1, keeps, outcome, kind, now_ns, latency_ns);
+	else
+		call_end(call - 1, outcome, kind, now_ns, latency_ns);
 	return true;
 }
 

@@ -76,6 +76,7 @@ struct flow {
 	_Atomic uint32_t status;   /* of the HTTP answer in progress */
 	_Atomic uint32_t kind;	   /* enum flow_kind */
 	_Atomic uint32_t requests; /* keys method and route: index + 1 of their record (feed_requests.c); 0: none */
+	_Atomic uint64_t hold;	   /* its slot of the bulkhead, where no call has it; 0 in every record that is free */
 	_Atomic uint32_t streams;  /* HTTP/2: index + 1 of their record; 0: none */
 	int64_t connected_ns;
 	struct guard guard;
@@ -194,13 +195,19 @@ void flow_share(struct slot *from, uint64_t word, struct slot *to, uint64_t to_w
 /* In a fork's child: the calls in progress are the parent's. */
 void flow_forked(struct slot *s);
 
-/* A call begins on a connection that is there. Only from IDLE or with the word as seen. must_admit: asks the circuit
- * (B20), the one at place (guard_place) or that of the call before (GUARD_PLACE_KEPT). False: rejected. */
-bool flow_begin_call(struct flow *f, uint64_t seen, bool must_admit, uint64_t place, int fd, int64_t now_ns);
+/* How a call that begins on a connection which is there is let in: by the circuit and the bulkhead (B20); so that it
+ * may wait where the bulkhead is full (D2), a handler's end of the wait being the send's, or not; or not at all, since
+ * it cannot be rejected. */
+enum flow_gate { FLOW_ASKS, FLOW_WAITS, FLOW_WAITS_ON, FLOW_PASSES };
+enum flow_begun { FLOW_BEGUN, FLOW_REJECTED, FLOW_INTERRUPTED };
+/* Begins it, only from IDLE or with the word as seen; for the circuit at place (guard_place) or that of the call before
+ * (GUARD_PLACE_KEPT). */
+enum flow_begun flow_begin_call(
+	struct flow *f, uint64_t seen, enum flow_gate gate, uint64_t place, int fd, int64_t now_ns);
 /* The call in progress, WAITING as seen, turns out to be another circuit's, which is asked to admit it (keys method and
- * route); to the one before the outcome. False: rejected. */
-bool flow_move_call(
-	struct flow *f, uint64_t seen, uint64_t place, enum breaker_outcome outcome, int fd, int64_t now_ns);
+ * route); to the one before the outcome. */
+enum flow_begun flow_move_call(struct flow *f, uint64_t seen, enum flow_gate gate, uint64_t place,
+	enum breaker_outcome outcome, int fd, int64_t now_ns);
 /* Rules and limits anew after a reload, the circuit's place after an eviction. */
 void flow_follow_reload(struct flow *f, int fd, int64_t now_ns);
 /* A call of one stream among others, that only passes (B20): index + 1, 0: none. One thread at a time. */

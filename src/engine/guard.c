@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "core/circuit.h"
 #include "core/endpoint.h"
@@ -111,7 +112,7 @@ static bool circuit_name(char *to, size_t cap, const struct policy *p, const str
 }
 
 /* Names of fields, by value in the cache as a number: a few for the life of the process. */
-#define HEADERS_MAX 16
+#define HEADERS_MAX 16 /* the number has five bits */
 static struct {
 	_Atomic uint32_t is_ready;
 	char name[64];
@@ -138,6 +139,43 @@ static uint8_t header_number(const char *name)
 	return (uint8_t)(mine + 1);
 }
 
+/* Rules of bulkheads, by value in the cache as a number: as many as a process meets in its life. */
+#define BULKHEADS_MAX 255
+static struct {
+	_Atomic uint32_t is_ready;
+	struct bulkhead_rules rules;
+} bulkheads[BULKHEADS_MAX];
+static _Atomic uint32_t bulkhead_count;
+
+const struct bulkhead_rules *guard_bulkhead(const struct guard *g)
+{
+	return &bulkheads[g->limits.bulkhead - 1].rules;
+}
+
+static uint8_t bulkhead_number(const struct policy *p)
+{
+	struct bulkhead_rules rules = {
+		.max = p->max_concurrent, .wait_ms = p->max_wait_ms, .is_adaptive = p->adaptive == POLICY_ADAPTIVE_ON};
+	if (!rules.max)
+		return 0;
+	for (uint32_t i = 0; i < BULKHEADS_MAX && i < atomic_load(&bulkhead_count); i++) {
+		const struct bulkhead_rules *known = &bulkheads[i].rules;
+		if (atomic_load(&bulkheads[i].is_ready) && known->max == rules.max && known->wait_ms == rules.wait_ms &&
+			known->is_adaptive == rules.is_adaptive)
+			return (uint8_t)(i + 1);
+	}
+	uint32_t mine = atomic_fetch_add(&bulkhead_count, 1);
+	if (mine >= BULKHEADS_MAX) {
+		static bool said;
+		log_once(&said,
+			"max_concurrent has been set to more values than are kept: those beyond are not enforced");
+		return 0; /* a configuration reloaded with ever other ones */
+	}
+	bulkheads[mine].rules = rules;
+	atomic_store(&bulkheads[mine].is_ready, 1);
+	return (uint8_t)(mine + 1);
+}
+
 static struct guard_limits limits_of(const struct policy *p)
 {
 	return (struct guard_limits){
@@ -147,9 +185,10 @@ static struct guard_limits limits_of(const struct policy *p)
 		.deadline_ns = p->deadline_ns,
 		.abandon_ns = p->abandon_after_ns,
 		.trip_mask = p->trip_mask,
-		.protocol = (uint8_t)p->protocol,
+		.protocol = (unsigned)p->protocol & 7u,
 		.keepalive_s = (uint16_t)(p->keepalive_ns / NS_PER_S), /* 9 h at most */
-		.header = header_number(p->deadline_header),
+		.header = (unsigned)header_number(p->deadline_header) & 31u,
+		.bulkhead = bulkhead_number(p),
 	};
 }
 
@@ -172,7 +211,14 @@ static bool look_up(const struct config *c, const struct addr *a, const char *na
 	g->has_circuit = false;
 	/* With a circuit an address, each address is a call of its own. */
 	g->is_group = has_name && p->key != POLICY_KEY_ADDRESS && (g->all & g->bit) && (g->all & (g->all - 1));
-	if (p->breaker != POLICY_BREAKER_OFF && circuit_name(circuit, sizeof circuit, p, a, name)) {
+	g->enforces = p->breaker == POLICY_BREAKER_OFF;
+	if (g->enforces) {
+		/* What counts calls for a bulkhead opens for nothing. */
+		g->rules.failure_threshold = g->rules.window = 0;
+		g->rules.is_observed = true;
+	}
+	if ((p->breaker != POLICY_BREAKER_OFF || g->limits.bulkhead) &&
+		circuit_name(circuit, sizeof circuit, p, a, name)) {
 		int at = registry_find_or_add(g->region, circuit, p->section, now_ns);
 		g->has_circuit = at >= 0;
 		g->destination = at >= 0 ? (uint32_t)at : 0;
@@ -183,6 +229,10 @@ static bool look_up(const struct config *c, const struct addr *a, const char *na
 		if (at >= 0)
 			g->life = atomic_load_explicit(&g->region->destinations[at].life, memory_order_acquire);
 	}
+	if (!g->has_circuit)
+		g->limits.bulkhead = 0;
+	else if (!g->limits.bulkhead)
+		bulkhead_is_off(g->region, g->destination);
 	bool is_by_request = p->key == POLICY_KEY_METHOD || p->key == POLICY_KEY_ROUTE;
 	g->section = g->has_circuit && is_by_request ? (uint16_t)(config_policy_index(c, p) + 1) : 0;
 	g->endpoint = 0;
@@ -190,7 +240,7 @@ static bool look_up(const struct config *c, const struct addr *a, const char *na
 		g->endpoint = endpoint_find_or_add(
 			g->region, endpoint_name_hash(name), a, g->has_circuit ? (int)g->destination : -1, now_ns);
 	const struct guard_limits *l = &g->limits;
-	g->opens_late = g->has_circuit && !g->endpoint && !g->is_group && !guard_bounds(l) &&
+	g->opens_late = g->has_circuit && !g->limits.bulkhead && !g->endpoint && !g->is_group && !guard_bounds(l) &&
 			l->protocol != POLICY_PROTOCOL_STREAM;
 	return g->endpoint || g->has_circuit || g->has_fallback || l->connect_ns || l->header || guard_bounds(l);
 }

@@ -8,6 +8,7 @@
 
 #include "base/addr.h"
 #include "core/breaker.h"
+#include "core/bulkhead.h"
 #include "core/region.h"
 #include "engine/ambient.h"
 #include "policy/config.h"
@@ -20,18 +21,20 @@ struct guard_limits {
 	int64_t abandon_ns;
 	uint32_t trip_mask;   /* bit 1 << enum failure_kind */
 	uint16_t keepalive_s; /* a socket option; 0: off */
-	uint8_t protocol;     /* enum policy_protocol */
-	uint8_t header;	      /* deadline_header: guard_header_name(), 0: none */
+	uint8_t protocol : 3; /* enum policy_protocol */
+	uint8_t header : 5;   /* deadline_header: guard_header_name(), 0: none */
+	uint8_t bulkhead;     /* guard_bulkhead(), 0: none; the guard has a circuit then */
 };
 
 struct guard {
 	struct region *region;
 	uint32_t destination;  /* index in the region; undefined unless has_circuit */
 	uint32_t life;	       /* of that index: with another it is another destination's (registry.h) */
-	bool has_circuit : 1;  /* breaker on or observed, and a place in the registry */
+	bool has_circuit : 1;  /* breaker on or observed, or a bulkhead; and a place in the registry */
 	bool is_group : 1;     /* several addresses may make one call (A3): its name has more than one */
 	bool opens_late : 1;   /* one address, no limit: a connection needs no flow before its first octet */
 	bool has_fallback : 1; /* a chain, and a policy that does not only observe */
+	bool enforces : 1;     /* the bulkhead rejects though the circuit observes: breaker = off */
 	uint8_t reject_errno;
 	uint16_t section;	  /* keys `method` and `route`: the policy's index in the configuration + 1; else 0 */
 	uint32_t name;		  /* names_identity of the name, 0: none */
@@ -93,6 +96,13 @@ struct guard_request {
  * configuration that origin->section is of. */
 uint64_t guard_find_request(
 	const struct guard *origin, uint32_t generation, const struct guard_request *q, int64_t now_ns);
+/* The bulkhead's rules, where there is one. */
+const struct bulkhead_rules *guard_bulkhead(const struct guard *g);
+/* Does it reject where its circuit only observes? */
+static inline bool guard_enforces(const struct guard *g)
+{
+	return g->enforces;
+}
 /* The field name that limits.header stands for. */
 const char *guard_header_name(uint8_t header);
 void guard_forked(void);

@@ -134,7 +134,7 @@ void lifetime_dupped(int from, int to)
 void lifetime_exiting(void)
 {
 	int64_t now = clock_now_ns();
-	for (int fd = 0; call_live_count() > 0 && fd <= slot_highest(); fd++) {
+	for (int fd = 0; (call_live_count() > 0 || admission_held() > 0) && fd <= slot_highest(); fd++) {
 		struct slot *s = slot_at(fd);
 		uint64_t word = slot_word(s);
 		if (slot_state_of(word) == SLOT_CONNECTING && slot_peek_call(s, word) != CALL_NONE)

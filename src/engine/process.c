@@ -42,6 +42,7 @@ static void reset_in_child(void)
 	ownfd_drop_all();
 	guest_forked();
 	call_forked();
+	admission_forked();
 	guard_forked();
 	names_forked();
 	deadline_forked();
@@ -93,7 +94,7 @@ void process_is_child(void)
  * exec fail. */
 static void give_back(void)
 {
-	if (call_live_count() > 0)
+	if (call_live_count() > 0 || admission_held() > 0)
 		lifetime_exiting();
 	struct region *r = guest_region_now();
 	if (!r || guest_is_restricted())

@@ -145,7 +145,7 @@ static void settle(struct policy *p, bool is_broken)
 		/* All that would end a call, or change what is sent. */
 		static const uint8_t undone[] = {KEY_CONNECT_TIMEOUT, KEY_ANSWER_TIMEOUT, KEY_STALL_TIMEOUT,
 			KEY_DEADLINE, KEY_RESOLVE_TIMEOUT, KEY_STALE_DNS, KEY_EJECT, KEY_DEADLINE_HEADER, KEY_KEEPALIVE,
-			KEY_TCP_USER_TIMEOUT, KEY_FALLBACK};
+			KEY_TCP_USER_TIMEOUT, KEY_FALLBACK, KEY_MAX_CONCURRENT};
 		static const struct value off = {.number = 0};
 		p->breaker = POLICY_BREAKER_OBSERVE;
 		p->origin[KEY_BREAKER] = (struct origin){.kind = ORIGIN_OBSERVE_ONLY};

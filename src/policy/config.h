@@ -11,6 +11,7 @@
 #include "base/addr.h"
 #include "base/text.h"
 #include "core/breaker.h"
+#include "core/bulkhead.h"
 #include "core/failure.h"
 #include "core/window.h"
 #include "policy/keys.h"
@@ -41,6 +42,7 @@ enum policy_protocol {
 	POLICY_PROTOCOL_ONEWAY
 };
 enum policy_eject { POLICY_EJECT_OFF, POLICY_EJECT_ON };
+enum policy_adaptive { POLICY_ADAPTIVE_OFF, POLICY_ADAPTIVE_ON };
 enum policy_key {
 	POLICY_KEY_ORIGIN,
 	POLICY_KEY_ADDRESS,
@@ -64,6 +66,9 @@ struct policy {
 	int64_t resolve_timeout_ns, stale_dns_ns;				      /* 0: off */
 	enum policy_eject eject;
 	uint32_t max_ejection_percent;
+	uint32_t max_concurrent; /* 0: off */
+	uint32_t max_wait_ms;
+	enum policy_adaptive adaptive;
 	const char *fallback; /* a chain (chain.h), kept with the configuration; null: off */
 	int reject_errno;
 	char deadline_header[POLICY_FIELD_NAME_MAX + 1]; /* "": off */

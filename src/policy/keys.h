@@ -7,10 +7,11 @@
 /* Policy keys, for [defaults] and [destination NAME]:
  * X(ENUMERATOR, "name", type, field of struct policy, "default", minimum, maximum, "sentence")
  * Types: CHOICE (choices in value.c), DURATION (ns; minimum 0 means `off` is accepted, 0 itself never), DURATION_MS (a
- * uint32_t of ms), WINDOW (calls within the limits, a time, or `off`; see window.h), COUNT, FACTOR (hundredths: 2 ->
- * 200), PERCENT, ERRNO (one of words.c's list), SECONDS (ns, whole seconds from the minimum on, or `off`), KINDS (a
- * mask of failure kinds, see words.c), FIELD_NAME (char[], of an HTTP header field, or `off`), ROUTES (char[],
- * templates of paths, see route.h, or `off`), CHAIN (const char *, see chain.h; null: `off`). */
+ * uint32_t of ms), WAIT (the same, and 0 is nothing at all), LIMIT (a count, or `off`), WINDOW (calls within the
+ * limits, a time, or `off`; see window.h), COUNT, FACTOR (hundredths: 2 -> 200), PERCENT, ERRNO (one of words.c's
+ * list), SECONDS (ns, whole seconds from the minimum on, or `off`), KINDS (a mask of failure kinds, see words.c),
+ * FIELD_NAME (char[], of an HTTP header field, or `off`), ROUTES (char[], templates of paths, see route.h, or `off`),
+ * CHAIN (const char *, see chain.h; null: `off`). */
 /* clang-format off */
 #define POLICY_KEYS(X)                                                                                                 \
 	X(BREAKER, "breaker", CHOICE, breaker, "on", 0, 0,                                                             \
@@ -69,6 +70,12 @@
 		"addresses that fail go last in a look-up's answer while others are healthy: `on` or `off`")           \
 	X(MAX_EJECTION, "max_ejection", PERCENT, max_ejection_percent, "50%", 0, 100,                                  \
 		"of a name's addresses; beyond it the resolver's order stays")                                         \
+	X(MAX_CONCURRENT, "max_concurrent", LIMIT, max_concurrent, "off", 1, BULKHEAD_MAX,                             \
+		"calls at once, over all processes of the group; further ones are rejected")                           \
+	X(MAX_WAIT, "max_wait", WAIT, max_wait_ms, "0ms", 0, 86400000,                                                 \
+		"a blocking connect waits so long for a place below `max_concurrent`, in order of arrival")            \
+	X(ADAPTIVE, "adaptive", CHOICE, adaptive, "off", 0, 0,                                                         \
+		"`on`: the limit follows latency, and `max_concurrent` is its ceiling")                                \
 	X(FALLBACK, "fallback", CHAIN, fallback, "off", 0, 0,                                                             \
 		"what stands in when a call is refused, or a blocking connect fails, tried left to right: "            \
 		"`host:port`, `cache(1h)`, `reply:FILE`, `spool:DIR`, `errno:NAME`")                                   \

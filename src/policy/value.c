@@ -11,6 +11,7 @@ static const char *const breaker_choices[] = {"on", "off", "observe", NULL};
 static const char *const protocol_choices[] = {"auto", "http1", "h2", "request", "stream", "oneway", NULL};
 static const char *const key_choices[] = {"origin", "address", "section", "method", "route", NULL};
 static const char *const eject_choices[] = {"off", "on", NULL};
+static const char *const adaptive_choices[] = {"off", "on", NULL};
 static const char *const state_choices[] = {"shared", "private", NULL};
 static const char *const control_choices[] = {"auto", "on", "off", NULL};
 
@@ -18,7 +19,9 @@ static const char *const control_choices[] = {"auto", "on", "off", NULL};
 #define CHOICES_OF_CHOICE(list) (list)
 #define CHOICES_OF_DURATION(list) NULL
 #define CHOICES_OF_DURATION_MS(list) NULL
+#define CHOICES_OF_WAIT(list) NULL
 #define CHOICES_OF_COUNT(list) NULL
+#define CHOICES_OF_LIMIT(list) NULL
 #define CHOICES_OF_FACTOR(list) NULL
 #define CHOICES_OF_PERCENT(list) NULL
 #define CHOICES_OF_ERRNO(list) NULL
@@ -33,6 +36,7 @@ static const char *const control_choices[] = {"auto", "on", "off", NULL};
 #define PROTOCOL_CHOICES protocol_choices
 #define KEY_CHOICES key_choices
 #define EJECT_CHOICES eject_choices
+#define ADAPTIVE_CHOICES adaptive_choices
 #define STATE_CHOICES state_choices
 #define CONTROL_CHOICES control_choices
 
@@ -157,14 +161,19 @@ static size_t read_digits(const char *s, size_t n, size_t *at, uint64_t *value)
 
 static bool has_off(const struct value_row *row)
 {
-	return row->type == VALUE_SECONDS || row->type == VALUE_WINDOW ||
+	return row->type == VALUE_SECONDS || row->type == VALUE_WINDOW || row->type == VALUE_LIMIT ||
 	       ((row->type == VALUE_DURATION || row->type == VALUE_DURATION_MS) && row->min == 0);
+}
+
+static bool is_of_ms(const struct value_row *row)
+{
+	return row->type == VALUE_DURATION_MS || row->type == VALUE_WAIT;
 }
 
 /* The least a duration may be when it is not off: a millisecond, the grain of every timer here. */
 static uint64_t least_value(const struct value_row *row)
 {
-	uint64_t ms = row->type == VALUE_DURATION_MS ? 1 : (uint64_t)NS_PER_MS;
+	uint64_t ms = is_of_ms(row) ? 1 : (uint64_t)NS_PER_MS;
 	return has_off(row) && row->min == 0 ? ms : row->min;
 }
 
@@ -295,7 +304,7 @@ static bool read_duration(const struct value_row *row, const char *s, size_t n, 
 		text_str(&fault->suggestion, "off");
 		return false;
 	}
-	uint64_t grain = (uint64_t)(row->type == VALUE_DURATION_MS ? unit->ns / NS_PER_MS : unit->ns);
+	uint64_t grain = (uint64_t)(is_of_ms(row) ? unit->ns / NS_PER_MS : unit->ns);
 	if (number > row->max / grain || number * grain < least_value(row))
 		return out_of_range(row, fault);
 	if (is_whole && number * grain % (uint64_t)NS_PER_S != 0) {
@@ -309,10 +318,17 @@ static bool read_duration(const struct value_row *row, const char *s, size_t n, 
 
 static bool read_count(const struct value_row *row, const char *s, size_t n, uint64_t *value, struct fault *fault)
 {
+	static const char *const off[] = {"off", NULL};
 	size_t at = 0;
+	if (has_off(row) && value_is(s, n, "off")) {
+		*value = 0;
+		return true;
+	}
 	if (read_digits(s, n, &at, value) == 0 || at < n) {
 		text_fmt(&fault->what, "%s: not a whole number", row->name);
 		range_text(&fault->accepted, row);
+		if (has_off(row) && complain_nearest(s, n, off))
+			text_str(&fault->suggestion, "off");
 		return false;
 	}
 	return (*value >= row->min && *value <= row->max) || out_of_range(row, fault);
@@ -410,9 +426,11 @@ bool value_read(const struct value_row *row, const char *s, size_t n, struct val
 	case VALUE_CHOICE: return words_read_choice(row, s, n, number, fault);
 	case VALUE_DURATION:
 	case VALUE_DURATION_MS:
+	case VALUE_WAIT:
 	case VALUE_SECONDS: return read_duration(row, s, n, number, fault);
 	case VALUE_WINDOW: return read_window(row, s, n, number, fault);
-	case VALUE_COUNT: return read_count(row, s, n, number, fault);
+	case VALUE_COUNT:
+	case VALUE_LIMIT: return read_count(row, s, n, number, fault);
 	case VALUE_FACTOR: return read_factor(row, s, n, number, fault);
 	case VALUE_PERCENT: return read_percent(row, s, n, number, fault);
 	case VALUE_ERRNO: return words_read_errno(row, s, n, number, fault);
@@ -443,17 +461,24 @@ static void number_text(struct text *t, const struct value_row *row, uint64_t nu
 	case VALUE_CHOICE: text_str(t, row->choices[number]); break;
 	case VALUE_DURATION:
 	case VALUE_DURATION_MS:
+	case VALUE_WAIT:
 	case VALUE_SECONDS:
 		if (number == 0)
-			text_str(t, "off");
+			text_str(t, row->type == VALUE_WAIT ? "0ms" : "off");
 		else
-			text_duration(t, (int64_t)number * (row->type == VALUE_DURATION_MS ? NS_PER_MS : 1));
+			text_duration(t, (int64_t)number * (is_of_ms(row) ? NS_PER_MS : 1));
 		break;
 	case VALUE_WINDOW:
 		if (number == 0)
 			text_str(t, "off");
 		else if (number & WINDOW_IS_TIME)
 			text_duration(t, (int64_t)(number & ~(uint64_t)WINDOW_IS_TIME) * NS_PER_MS);
+		else
+			text_u64(t, number);
+		break;
+	case VALUE_LIMIT:
+		if (number == 0)
+			text_str(t, "off");
 		else
 			text_u64(t, number);
 		break;

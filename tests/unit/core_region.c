@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "core/bulkhead.h"
 #include "core/circuit.h"
 #include "core/endpoint.h"
 #include "core/events.h"
@@ -631,6 +632,21 @@ static void use_all(struct region *r, uint64_t *x)
 	if ((*x >> 20 & 63) == 1)
 		for (int place = 0; (place = faults_next_sum(r, (uint32_t)place, fault, name, &hits)) >= 0; place++)
 			;
+	struct bulkhead_rules bulkhead = {.max = (uint32_t)(*x >> 50) % BULKHEAD_MAX + 1, .is_adaptive = *x >> 49 & 1};
+	struct bulkhead_place place;
+	if ((*x >> 20 & 7) == 0) {
+		uint64_t hold = bulkhead_take(r, index, &bulkhead, 0, now);
+		if (bulkhead_queue(r, index, now + NS_PER_MS, now, &place)) {
+			bulkhead_take(r, index, &bulkhead, place.ticket, now);
+			bulkhead_leave(r, index, &place, 1, now);
+		}
+		bulkhead_learn(r, index, &bulkhead, 1000, now);
+		bulkhead_release(r, hold, now);
+		bulkhead_release(r, *x, now);
+		bulkhead_rejected(r, index, now);
+	}
+	if ((*x >> 26 & 1023) == 4)
+		bulkhead_collect_all(r, now);
 	if ((*x >> 26 & 255) == 0)
 		circuit_force(r, index, (enum breaker_mode)(*x >> 34 & 3), 1, now);
 	if ((*x >> 26 & 255) == 1)
@@ -663,6 +679,8 @@ static void put_apart(struct region *r)
 	MOVE(endpoints);
 	MOVE(faults);
 	MOVE(fault_counts);
+	MOVE(waiters);
+	MOVE(blocks);
 	MOVE(destinations);
 #undef MOVE
 }
