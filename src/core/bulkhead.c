@@ -22,7 +22,7 @@
 #define DESTINATION_SHIFT 48
 #define TICKET_MASK ((1ull << 40) - 1)
 #define COLLECT_EVERY_NS (100 * NS_PER_MS)
-#define LOOK_EVERY_NS (100 * NS_PER_MS)
+#define LOOK_EVERY_NS (80 * NS_PER_MS)
 #define SIGN_OF_LIFE_NS NS_PER_S
 #define TELL_EVERY_NS (10 * NS_PER_S)
 #define SPAN_CALLS_MAX 60000u /* the count has 16 bits */

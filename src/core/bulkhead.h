@@ -78,7 +78,8 @@ struct bulkhead_place {
 /* Joins it, until that time at the latest. False: there is no room. */
 bool bulkhead_queue(
 	struct region *r, uint32_t destination, int64_t until_ns, int64_t now_ns, struct bulkhead_place *place);
-/* Sleeps until called, or for a tenth of a second, not longer than until. Then try again (bulkhead_take). 0, or -EINTR.
+/* Sleeps until called, or for less than a tenth of a second, not longer than until. A handler that runs between two
+ * sleeps is not told. Then try again (bulkhead_take). 0, or -EINTR.
  */
 int bulkhead_sleep(struct region *r, struct bulkhead_place *place, int64_t until_ns, int64_t now_ns);
 /* Leaves it, with a slot or without. has_waited_ns < 0: not recorded. */
