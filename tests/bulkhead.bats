@@ -111,7 +111,7 @@ two_at_once() {
 	before=$(now_ms)
 	asked "$server_port" open-a >/dev/null
 	wait "$next_pid"
-	within $(($(now_ms) - before)) 1500
+	[ $(($(now_ms) - before)) -lt 5000 ]
 	assert_equal "$(cut -d' ' -f1,2 "$dir/next.out")" "ok 1"
 	assert_equal "$(server_said server 'begins in-[12]')" 0
 	kill -CONT "$stopped_pid"
@@ -133,7 +133,8 @@ two_at_once() {
 		wait "${!pid}"
 		assert_equal "$(cut -d' ' -f1,2 "$dir/waits$i.out")" "ok 1"
 	done
-	within $(($(now_ms) - before)) 1000
+	# A second on an idle machine (tests/long/bulkhead.bats); they would have waited for twenty.
+	[ $(($(now_ms) - before)) -lt 5000 ]
 	assert_equal "$(bulkhead "$server_port" in_use)" 3
 	resil metrics | grep -E '^resil_bulkhead_reclaimed_total\{.*\} 3$'
 }

@@ -240,14 +240,6 @@ void exchange_received(
 	received(s, word, fd, o, result, err);
 }
 
-/* Where the bulkhead is full: may this send wait? Inside of TLS it cannot be told of a signal. */
-static inline enum flow_gate gate_of(const struct flow *f, const struct slot *s, const struct octets *o)
-{
-	if (__builtin_expect(f->guard.limits.bulkhead == 0, 1) || o->is_hasty || is_nonblocking(s, 0))
-		return FLOW_ASKS;
-	return o->is_inside ? FLOW_WAITS_ON : FLOW_WAITS;
-}
-
 static __attribute__((noinline)) bool sends(
 	struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
 {
@@ -256,7 +248,7 @@ static __attribute__((noinline)) bool sends(
 	struct flow *f = sending->flow = flow_hold(s, word);
 	if (!f)
 		return true;
-	struct feed x = {.f = f, .s = s, .word = word, .fd = fd, .o = o, .gate = gate_of(f, s, o)};
+	struct feed x = {.f = f, .s = s, .word = word, .fd = fd, .o = o};
 	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
 	if (__builtin_expect(kind == FLOW_UNKNOWN, 0) && o->limit > 0) {
 		find_kind(&x, o);

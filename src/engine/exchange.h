@@ -18,8 +18,8 @@ struct octets {
 	size_t limit;
 	bool is_blind;
 	bool is_fixed;	   /* they must go as they are */
-	bool is_hasty;	   /* the app has asked not to wait (MSG_DONTWAIT) */
 	bool is_inside;	   /* they are what a TLS library reads or writes, not what passes on the wire */
+	int how;	   /* a send's flags: MSG_... */
 	bool is_uncounted; /* the system call tells messages, not octets (sendmmsg, recvmmsg) */
 };
 

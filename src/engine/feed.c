@@ -72,6 +72,15 @@ void feed_used(struct flow *f, uint64_t fresh, int64_t now_ns)
 	flow_step(f, fresh, FLOW_WAITING);
 }
 
+/* Where the bulkhead is full: may this send wait? Inside of TLS it cannot be told of a signal. */
+enum flow_gate feed_gate(const struct feed *x)
+{
+	if (__builtin_expect(x->f->guard.limits.bulkhead == 0, 1) || !x->o || x->o->how & MSG_DONTWAIT ||
+		atomic_load_explicit(&x->s->traits, memory_order_relaxed) & TRAIT_NONBLOCKING)
+		return FLOW_ASKS;
+	return x->o->is_inside ? FLOW_WAITS_ON : FLOW_WAITS;
+}
+
 void feed_let(struct feed *x, enum flow_begun begun)
 {
 	x->is_rejected = begun != FLOW_BEGUN;
@@ -88,8 +97,8 @@ void feed_begins(struct feed *x, bool must_admit)
 	switch (flow_phase_of(word)) {
 	case FLOW_FRESH: feed_used(f, word, feed_now(x)); return;
 	case FLOW_IDLE:
-		feed_let(x, flow_begin_call(
-				    f, word, must_admit ? x->gate : FLOW_PASSES, GUARD_PLACE_KEPT, x->fd, feed_now(x)));
+		feed_let(x, flow_begin_call(f, word, must_admit ? feed_gate(x) : FLOW_PASSES, GUARD_PLACE_KEPT, x->fd,
+				    feed_now(x)));
 		return;
 	default: return; /* pipelined behind one in progress: its turn comes */
 	}

@@ -27,8 +27,7 @@ struct feed {
 	int fd;
 	const struct octets *o; /* HTTP/1: what is announced */
 	bool is_rejected, is_interrupted;
-	enum flow_gate gate; /* of a call that can be rejected */
-	bool is_over;	     /* nothing is learnt from it any more */
+	bool is_over; /* nothing is learnt from it any more */
 	bool must_arm;
 	bool is_announcing; /* the octets have not gone yet */
 	bool has_begun, has_ended;
@@ -58,7 +57,8 @@ void feed_broke_off(struct feed *x, enum failure_kind kind);
 void feed_used(struct flow *f, uint64_t fresh, int64_t now_ns);
 /* The octets of a request begin. */
 void feed_begins(struct feed *x, bool must_admit);
-/* So its call was let in, or not. */
+/* How one that can be rejected is let in, and what became of it. */
+enum flow_gate feed_gate(const struct feed *x);
 void feed_let(struct feed *x, enum flow_begun begun);
 /* The first octet of an answer. */
 void feed_answer_begins(struct feed *x);

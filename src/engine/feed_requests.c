@@ -84,11 +84,11 @@ static void take_turn(struct feed *x, uint64_t place)
 		word = flow_word(f);
 	}
 	if (flow_phase_of(word) == FLOW_IDLE) {
-		feed_let(x, flow_begin_call(f, word, x->gate, place, x->fd, feed_now(x)));
+		feed_let(x, flow_begin_call(f, word, feed_gate(x), place, x->fd, feed_now(x)));
 	} else if (flow_phase_of(word) == FLOW_WAITING && guard_place(&f->guard) != place) {
 		/* To the origin a connection that has come to a request is well; a request in crumbs was nothing. */
 		enum breaker_outcome outcome = flow_has(f, FLOW_IS_KEPT) ? BREAKER_NEUTRAL : BREAKER_SUCCESS;
-		feed_let(x, flow_move_call(f, word, x->gate, place, outcome, x->fd, feed_now(x)));
+		feed_let(x, flow_move_call(f, word, feed_gate(x), place, outcome, x->fd, feed_now(x)));
 	}
 }
 

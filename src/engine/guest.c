@@ -25,6 +25,8 @@
 
 #define REGIONS_MAX 8
 #define LOOK_AGAIN_NS NS_PER_S
+/* So long one waits for a thread that attaches, and may not have a processor; without a region a call passes unguarded. */
+#define WAIT_NS (250 * NS_PER_MS)
 
 __thread int guest_vfork_depth;
 bool guest_on;
@@ -397,7 +399,7 @@ static bool claim(int64_t now_ns)
 		return true;
 	if (nobody == guest_thread())
 		return false;
-	while (atomic_load(&attaching) && clock_now_ns() - now_ns < 20 * NS_PER_MS)
+	while (atomic_load(&attaching) && clock_now_ns() - now_ns < WAIT_NS)
 		sched_yield();
 	return false;
 }

@@ -204,7 +204,7 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 	if (!s)                                                                                                        \
 		return otherwise;                                                                                      \
 	struct octets o = (flags)&MSG_OOB ? unseen(0) : where;                                                         \
-	o.is_hasty = ((flags)&MSG_DONTWAIT) != 0;                                                                      \
+	o.how = (flags);                                                                                               \
 	if (!io_send_begin(&io, s, fd, &o))                                                                            \
 		return -1;                                                                                             \
 	return (type)io_send_end(&io, &o, io_is_edited(&io) ? io_send_edited(&io, &o, flags) : (call))
