@@ -125,6 +125,8 @@ void table_print(struct table *t);
 /* "closed", "open", "half_open", "forced_open", "forced_closed", "observe:open". */
 void state_text(char *to, size_t cap, const struct circuit_view *v);
 bool view_is_open(const struct circuit_view *v);
+/* Every place of its bulkhead is taken. */
+bool view_is_full(const struct circuit_view *v);
 /* "962ms", "1.5s". */
 void ms_text(char *to, size_t cap, uint64_t ms);
 /* "850us", "1.2ms", "3.4s"; "-" when it is not known. */

@@ -121,6 +121,11 @@ bool view_is_open(const struct circuit_view *v)
 	return v->mode == BREAKER_FORCED_OPEN || v->state != BREAKER_CLOSED;
 }
 
+bool view_is_full(const struct circuit_view *v)
+{
+	return v->bulkhead_limit && v->bulkhead_in_use >= v->bulkhead_limit;
+}
+
 void state_text(char *to, size_t cap, const struct circuit_view *v)
 {
 	if (v->mode == BREAKER_FORCED_OPEN || v->mode == BREAKER_FORCED_CLOSED)

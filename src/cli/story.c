@@ -231,6 +231,11 @@ static void tell_state(struct text *t, const struct story *s)
 			" is half-open: a probe finds out whether it is well again; resil rejects all other calls with "
 			"%s\n",
 			reject_name(s));
+	} else if (view_is_full(v)) {
+		text_fmt(t,
+			" is closed, and all of its %u places are taken: resil rejects further calls with %s, or lets "
+			"them wait\n",
+			v->bulkhead_limit, reject_name(s));
 	} else {
 		text_str(t, " is closed: resil lets every call through; what fails now fails at the destination\n");
 	}
@@ -314,6 +319,22 @@ static void tell_fallbacks(struct text *t, const struct story *s)
 	if (s->policy) {
 		text_str(t, "; ");
 		value_text(t, s, KEY_FALLBACK);
+	}
+	text_char(t, '\n');
+}
+
+static void tell_bulkhead(struct text *t, const struct story *s)
+{
+	const struct circuit_view *v = &s->view;
+	if (!v->bulkhead_limit)
+		return;
+	text_fmt(t, "Bulkhead: %u of %u places taken, %u wait for one, %llu rejected for want of one",
+		v->bulkhead_in_use, v->bulkhead_limit, v->bulkhead_waiting, (unsigned long long)v->bulkhead_rejected);
+	if (s->policy) {
+		text_str(t, "; ");
+		value_text(t, s, KEY_MAX_CONCURRENT);
+		text_str(t, ", ");
+		value_text(t, s, KEY_MAX_WAIT);
 	}
 	text_char(t, '\n');
 }
@@ -427,6 +448,7 @@ void story_text(struct text *t, const struct story *s, const struct options *o)
 	tell_opening(t, s);
 	tell_failures(t, s);
 	tell_fallbacks(t, s);
+	tell_bulkhead(t, s);
 	tell_rule(t, s);
 	tell_next(t, s);
 	size_t n = undo_of(s, o, undo);
@@ -490,6 +512,8 @@ void story_json(struct text *t, const struct story *s, const struct options *o)
 		json_value(t, s, KEY_RECOVERY_MAX, "recovery_max");
 		json_value(t, s, KEY_REJECT_ERRNO, "reject_errno");
 		json_value(t, s, KEY_FALLBACK, "fallback");
+		json_value(t, s, KEY_MAX_CONCURRENT, "max_concurrent");
+		json_value(t, s, KEY_MAX_WAIT, "max_wait");
 		text_char(t, '}');
 	} else {
 		text_str(t, "null");

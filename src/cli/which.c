@@ -116,6 +116,7 @@ static void breaker_name(char *to, size_t cap, const struct place *p, const stru
 struct seen {
 	char state[64];
 	char group[65];
+	char places[64]; /* of its bulkhead; "": it has none */
 };
 
 /* The breaker's state, from the first group that has it and is not closed, else from any. */
@@ -134,6 +135,10 @@ static bool look_up(const struct groups *g, const char *name, struct seen *seen,
 		*v = one;
 		state_text(seen->state, sizeof seen->state, &one);
 		memcpy(seen->group, g->at[i].name, sizeof seen->group);
+		seen->places[0] = '\0';
+		if (one.bulkhead_limit)
+			snprintf(seen->places, sizeof seen->places, "%u of %u taken", one.bulkhead_in_use,
+				one.bulkhead_limit);
 		if (view_is_open(&one))
 			break;
 	}
@@ -244,6 +249,9 @@ static void print_table(const struct finding *f)
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
 		table_row(t, rows[i]);
 	print_faults(t, f);
+	const char *places[] = {"places", f->seen.places, f->seen.group};
+	if (f->has_state && f->seen.places[0])
+		table_row(t, places);
 	print_values(t, f->config, f->policy, f->addr);
 	table_print(t);
 }

@@ -21,7 +21,8 @@ static void tell(struct telling *w, const struct group *g, uint32_t index, const
 	at[0] = '\0';
 	story_read(&story, g, index, s, member);
 	/* Without a name: those that are not as they should be. */
-	if (!w->destination && !view_is_open(&story.view) && story.view.mode == BREAKER_AUTO && !story.view.degraded)
+	if (!w->destination && !view_is_open(&story.view) && !view_is_full(&story.view) &&
+		story.view.mode == BREAKER_AUTO && !story.view.degraded)
 		return;
 	if (w->o.is_json) {
 		story_json(&t, &story, &w->o);
@@ -106,7 +107,8 @@ const struct verb verb_why = {
 		"the "
 		"circuit,\n"
 		"whose rule that was (file and line), when the next probe is due, and the commands that stop it.\n"
-		"Without DEST: every circuit that is not closed or is set by hand.\n\n"
+		"Without DEST: every circuit that is not closed, is set by hand, or has all places of max_concurrent "
+		"taken.\n\n"
 		"The rule is looked up in the configuration of a living process of the group, else in the one that a "
 		"program started\nhere would have. Failures are counted since the group's first call.\n\n"
 		"Options:\n" OPTIONS_HELP "\nExample:\n  resil why api.internal:443\n\n"
