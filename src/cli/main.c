@@ -25,6 +25,7 @@ static const struct verb *const verbs[] = {
 	&verb_members,
 	&verb_metrics,
 	&verb_export,
+	&verb_replay,
 	&verb_complete,
 	&verb_version,
 	&verb_help,

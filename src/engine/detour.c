@@ -378,7 +378,8 @@ static void fill_way(struct detour_way *w, const struct shape_rules *rules, int6
 }
 
 /* Null: the destination itself. */
-static const struct detour_end *const ends[] = {[DETOUR_REPLY] = &reply_end, [DETOUR_SPOOL] = NULL, [DETOUR_STATUS] = &status_end};
+static const struct detour_end *const ends[] = {
+	[DETOUR_REPLY] = &reply_end, [DETOUR_SPOOL] = &spool_end, [DETOUR_STATUS] = &status_end};
 
 /* Is what it needs there? What cannot be served is the next step's (a chain of fallbacks). */
 static bool is_there(const struct detour_ask *ask)
@@ -388,6 +389,10 @@ static bool is_there(const struct detour_ask *ask)
 		return true;
 	if (!ends[ask->kind] || !ask->path || strlen(ask->path) >= DETOUR_PATH)
 		return false;
+	if (ask->kind == DETOUR_SPOOL) {
+		sys_mkdir(ask->path, 0700);
+		return sys_stat(ask->path, &st) == 0 && S_ISDIR(st.st_mode) && sys_access(ask->path, W_OK | X_OK) == 0;
+	}
 	return ask->kind != DETOUR_REPLY ||
 	       (sys_stat(ask->path, &st) == 0 && S_ISREG(st.st_mode) && sys_access(ask->path, R_OK) == 0);
 }
@@ -405,6 +410,10 @@ static void fill_record(struct detour *d, const struct way_in *in, const struct 
 	d->max_age_ns = ask->max_age_ns;
 	text_copy(d->path, sizeof d->path, ask->path ? ask->path : "");
 	text_copy(d->host, sizeof d->host, ask->host ? ask->host : "");
+	struct addr to;
+	struct text t = TEXT_ON(d->to);
+	if (addr_from_sockaddr(&to, ask->to, ask->len))
+		addr_text(&t, &to);
 	fill_way(&d->way[DETOUR_UP], ask->up, now_ns);
 	fill_way(&d->way[DETOUR_DOWN], ask->down, now_ns);
 }

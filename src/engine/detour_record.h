@@ -49,7 +49,7 @@ struct detour {
 	uint64_t cookie;
 	int64_t limit_at_ns; /* 0: none */
 	int64_t held_until_ns;
-	bool has_upstream, is_blocking;
+	bool has_upstream, is_blocking, has_begun;
 	bool has_failed[DETOUR_SOCKETS]; /* the kernel has said an error */
 	bool is_silent[DETOUR_SOCKETS];	 /* no events any more: it has told its end, and would tell it for ever */
 	bool is_up;			 /* the upstream is connected */
@@ -64,6 +64,7 @@ struct detour {
 	struct detour_way way[2];
 	char path[DETOUR_PATH];
 	char host[280];
+	char to[64]; /* where the app asked to go */
 	int64_t max_age_ns;
 	_Alignas(16) uint8_t own[12288]; /* the end point's */
 	uint8_t room[2][DETOUR_ROOM];
@@ -77,8 +78,8 @@ static inline struct detour *detour_at(uint32_t index)
 
 /* An end point within the process. All on the thread of detours. */
 struct detour_end {
-	/* The connection stands. False: it is to be reset. */
-	bool (*begin)(struct detour *d, int64_t now_ns);
+	/* Before the app's connect is completed. 0, or the errno that it fails with. */
+	int (*begin)(struct detour *d, int64_t now_ns);
 	/* Something has come (way[UP]), or there is room (way[DOWN]): takes, gives, sets way[DOWN].has_ended when
 	 * nothing will follow. Returns when to be called without either; false in *is_well: to be reset. */
 	int64_t (*turn)(struct detour *d, int64_t now_ns, bool *is_well);

@@ -155,7 +155,7 @@ static void let_go_of_app(struct detour *d)
 
 static void finish(struct detour *d, bool is_reset)
 {
-	if (d->end && d->phase == DETOUR_FLOWS)
+	if (d->has_begun)
 		d->end->finish(d);
 	let_go_of_app(d);
 	shut(d, DETOUR_INNER, is_reset);
@@ -291,6 +291,12 @@ static void wait_more(struct detour *d, int64_t now_ns)
 	}
 	bool is_ready = d->is_up || (!d->has_upstream && d->held_until_ns != SHAPE_NEVER);
 	if (is_ready && now_ns >= d->held_until_ns) {
+		int err = d->end ? d->end->begin(d, now_ns) : 0;
+		if (err) {
+			fail(d, err);
+			return;
+		}
+		d->has_begun = d->end != NULL;
 		join(d, now_ns);
 		return;
 	}
@@ -308,8 +314,7 @@ static void flow(struct detour *d, int64_t now_ns)
 			return;
 		}
 		d->phase = DETOUR_FLOWS;
-		if (state == TCP_CLOSE || (d->end && !d->end->begin(d, now_ns))) {
-			d->end = state == TCP_CLOSE ? NULL : d->end;
+		if (state == TCP_CLOSE) {
 			finish(d, true);
 			return;
 		}
@@ -449,7 +454,7 @@ static void put_away(void)
 	while (me.count > 0) {
 		struct detour *d = me.alive[me.count - 1];
 		int fds[DETOUR_SOCKETS];
-		if (d->end && d->phase == DETOUR_FLOWS)
+		if (d->has_begun)
 			d->end->put_away(d);
 		struct detour_message kept = {.word = DETOUR_KEPT, .index = d->index};
 		n = 0;

@@ -76,7 +76,7 @@ static void close_file(struct detour *d)
 	r->file = -1;
 }
 
-static bool begin(struct detour *d, int64_t now_ns)
+static int begin(struct detour *d, int64_t now_ns)
 {
 	struct reply *r = reply_of(d);
 	(void)now_ns;
@@ -84,7 +84,7 @@ static bool begin(struct detour *d, int64_t now_ns)
 	r->file = -1;
 	served_begin(&r->http);
 	r->is_verbatim = ends_in(d->path, ".http");
-	return open_file(d);
+	return open_file(d) ? 0 : EIO;
 }
 
 /* Behind the blank line of a file that has its own head; 0: none there. */

@@ -37,13 +37,13 @@ static struct status *status_of(struct detour *d)
 	return (struct status *)(void *)d->own;
 }
 
-static bool begin(struct detour *d, int64_t now_ns)
+static int begin(struct detour *d, int64_t now_ns)
 {
 	struct status *s = status_of(d);
 	(void)now_ns;
 	s->is_answered = false;
 	served_begin(&s->http);
-	return true;
+	return 0;
 }
 
 static void answer(struct detour *d, int64_t now_ns)
