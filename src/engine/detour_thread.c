@@ -449,8 +449,8 @@ static void put_away(void)
 		listeners[n++] = me.listener6;
 		m.sockets |= 2;
 	}
-	if (me.count > 0)
-		detour_post(me.to, &m, listeners, n);
+	/* Always: whoever asks at this moment has read their ports. */
+	detour_post(me.to, &m, listeners, n);
 	while (me.count > 0) {
 		struct detour *d = me.alive[me.count - 1];
 		int fds[DETOUR_SOCKETS];
