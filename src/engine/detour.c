@@ -161,6 +161,16 @@ static bool doors_are_open(void)
 	return atomic_load(&detour_doors.state) == 1;
 }
 
+bool detour_is_door(const struct addr *a)
+{
+	static const uint8_t v4[16] = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1}, v6[16] = {[15] = 1};
+	if (!atomic_load_explicit(&detour_any, memory_order_relaxed) || a->family != ADDR_INET)
+		return false;
+	uint16_t port = htons(a->port);
+	return (memcmp(a->ip, v4, sizeof v4) == 0 && port == atomic_load(&detour_doors.port4)) ||
+	       (memcmp(a->ip, v6, sizeof v6) == 0 && port == atomic_load(&detour_doors.port6));
+}
+
 /* ---- asking ---- */
 
 /* What the asking thread carries. */

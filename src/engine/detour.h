@@ -81,6 +81,10 @@ void detour_closing(int fd);
 /* dup: both lead to the same. */
 void detour_dupped(int from, int to);
 
+/* Is it one of our own listeners: a step of a detour, and no destination? For who stands below real.connect. */
+struct addr;
+bool detour_is_door(const struct addr *a);
+
 /* All relays that began with this mark of the caller's (a fault's number) are no longer shaped. */
 void detour_lift(uint32_t mark);
 

@@ -18,6 +18,7 @@
 #include "core/known.h"
 #include "engine/asked.h"
 #include "engine/connect.h"
+#include "engine/detour.h"
 #include "engine/guest.h"
 #include "engine/resolver.h"
 #include "policy/chain.h"
@@ -213,6 +214,26 @@ static enum step_end secondary(struct walk *w, int *result)
 	return STEP_PASSED;
 }
 
+/* An end point within the process, on the app's own descriptor. What it cannot serve (no file, a full disk) is the next
+ * step's. */
+static enum step_end end_point(struct walk *w, int *result)
+{
+	const struct fallback_ask *ask = w->ask;
+	const struct detour_ask detour = {
+		.kind = w->step->source == DEGRADED_REPLY ? DETOUR_REPLY : DETOUR_SPOOL,
+		.to = ask->to,
+		.len = ask->len,
+		.limit_at_ns = is_blocking(w) ? ask->until_ns : 0,
+		.path = w->step->rest,
+	};
+	if (ask->asked->family != ADDR_INET)
+		return STEP_PASSED;
+	make_fresh(w);
+	*result = detour_connect(ask->fd, &detour);
+	w->is_fresh = *result == DETOUR_CANNOT;
+	return *result == 0 || (*result == -1 && (errno == EINPROGRESS || errno == EINTR)) ? STEP_SERVED : STEP_PASSED;
+}
+
 static enum step_end give_errno(struct walk *w, int *result)
 {
 	*result = -1;
@@ -223,6 +244,8 @@ static enum step_end give_errno(struct walk *w, int *result)
 /* Null: this version has no such end point, and the step is passed over. */
 static enum step_end (*const steps[DEGRADED_SOURCE_COUNT])(struct walk *w, int *result) = {
 	[DEGRADED_SECONDARY] = secondary,
+	[DEGRADED_REPLY] = end_point,
+	[DEGRADED_SPOOL] = end_point,
 	[DEGRADED_ERRNO] = give_errno,
 };
 

@@ -396,6 +396,8 @@ static int fault_connect(int fd, const struct sockaddr *to, socklen_t len)
 	struct line *l = line_at(fd);
 	if (!life || !l || !addr_from_sockaddr(&a, to, len) || !guest_is_on() || guest_is_restricted())
 		return libc.connect(fd, to, len);
+	if (detour_is_door(&a) && atomic_load(&l->life) != life)
+		return libc.connect(fd, to, len); /* a detour of a fallback's */
 	/* The same attempt again. */
 	if (atomic_load(&l->life) == life)
 		return go_on(fd, to, len);
