@@ -13,9 +13,11 @@
 #include "engine/admission.h"
 #include "engine/ambient.h"
 #include "engine/blocking.h"
+#include "engine/cache.h"
 #include "engine/call.h"
 #include "engine/detour.h"
 #include "engine/fallback.h"
+#include "engine/fault.h"
 #include "engine/guard.h"
 #include "engine/guest.h"
 #include "engine/lifetime.h"
@@ -336,12 +338,34 @@ static inline bool wants_detour(const struct attempt *at, struct detour_ask *ask
 #endif
 }
 
+/* By way of a relay that keeps the good answers (`cache(AGE)`). DETOUR_CANNOT: not here. With faults in force, which
+ * stand below us, those have the connection. */
+static __attribute__((noinline, cold)) int connect_teed(
+	const struct attempt *at, int fd, const struct sockaddr *to, socklen_t len)
+{
+	struct addr a;
+	char host[280] = "";
+	struct text t = TEXT_ON(host);
+	if (fault_is_at_connect() || !addr_from_sockaddr(&a, to, len) || a.family != ADDR_INET)
+		return DETOUR_CANNOT;
+	cache_destination(&t, &a);
+	const struct detour_ask ask = {.kind = DETOUR_RELAY,
+		.to = to,
+		.len = len,
+		.limit_at_ns = !at->is_nonblocking && at->limit_ns ? at->begun_ns + at->limit_ns : 0,
+		.is_teed = true,
+		.host = host};
+	return detour_connect(fd, &ask);
+}
+
 /* The connect of a slot in CONNECTING, as the app asked or in its place. *is_over: as settle_first. */
 static int carry_out(const struct attempt *at, int fd, const struct sockaddr *to, socklen_t len, bool *is_over)
 {
 	struct slot *s = at->slot;
 	struct detour_ask ask = {.to = to, .len = len};
 	int r = wants_detour(at, &ask) ? detour_connect(fd, &ask) : DETOUR_CANNOT;
+	if (r == DETOUR_CANNOT && __builtin_expect(at->guard.has_cache, 0))
+		r = connect_teed(at, fd, to, len);
 	if (r != DETOUR_CANNOT) {
 		/* done */
 	} else if (at->is_nonblocking || !at->limit_ns || guest_is_restricted()) {

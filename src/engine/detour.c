@@ -13,6 +13,7 @@
 #include "base/real.h"
 #include "base/sys.h"
 #include "base/text.h"
+#include "engine/cache.h"
 #include "engine/detour_record.h"
 #include "engine/guest.h"
 #include "engine/service.h"
@@ -388,8 +389,10 @@ static void fill_way(struct detour_way *w, const struct shape_rules *rules, int6
 }
 
 /* Null: the destination itself. */
-static const struct detour_end *const ends[] = {
-	[DETOUR_REPLY] = &reply_end, [DETOUR_SPOOL] = &spool_end, [DETOUR_STATUS] = &status_end};
+static const struct detour_end *const ends[] = {[DETOUR_REPLY] = &reply_end,
+	[DETOUR_SPOOL] = &spool_end,
+	[DETOUR_STATUS] = &status_end,
+	[DETOUR_CACHE] = &cache_end};
 
 /* Is what it needs there? What cannot be served is the next step's (a chain of fallbacks). */
 static bool is_there(const struct detour_ask *ask)
@@ -397,6 +400,8 @@ static bool is_there(const struct detour_ask *ask)
 	struct stat st;
 	if (ask->kind == DETOUR_RELAY)
 		return true;
+	if (ask->kind == DETOUR_CACHE)
+		return ask->host && cache_may_serve(ask->host);
 	if (!ends[ask->kind] || !ask->path || strlen(ask->path) >= DETOUR_PATH)
 		return false;
 	if (ask->kind == DETOUR_SPOOL) {
@@ -418,6 +423,7 @@ static void fill_record(struct detour *d, const struct way_in *in, const struct 
 	d->has_upstream = in->upstream >= 0;
 	d->end = ends[ask->kind];
 	d->max_age_ns = ask->max_age_ns;
+	d->is_teed = ask->is_teed && d->has_upstream;
 	text_copy(d->path, sizeof d->path, ask->path ? ask->path : "");
 	text_copy(d->host, sizeof d->host, ask->host ? ask->host : "");
 	struct addr to;

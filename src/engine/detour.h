@@ -43,6 +43,7 @@ struct detour_ask {
 	uint32_t mark;	    /* the caller's own, for detour_lift */
 	const char *path;   /* REPLY: the file. SPOOL: the directory. STATUS: its number. Copied */
 	const char *host;   /* CACHE: name of the destination as the policy has it, "name:port". Copied */
+	bool is_teed;	    /* RELAY: good answers go to the cache, as `host`'s */
 	int64_t max_age_ns; /* CACHE: nothing older is served */
 };
 

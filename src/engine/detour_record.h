@@ -49,7 +49,7 @@ struct detour {
 	uint64_t cookie;
 	int64_t limit_at_ns; /* 0: none */
 	int64_t held_until_ns;
-	bool has_upstream, is_blocking, has_begun;
+	bool has_upstream, is_blocking, has_begun, is_teed;
 	bool has_failed[DETOUR_SOCKETS]; /* the kernel has said an error */
 	bool is_silent[DETOUR_SOCKETS];	 /* no events any more: it has told its end, and would tell it for ever */
 	bool is_up;			 /* the upstream is connected */

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
+#include "engine/cache.h"
 #include "engine/detour_record.h"
 #include "engine/fault.h"
 #include "engine/outcome.h"
@@ -157,6 +158,8 @@ static void finish(struct detour *d, bool is_reset)
 {
 	if (d->has_begun)
 		d->end->finish(d);
+	if (d->is_teed && d->phase == DETOUR_FLOWS)
+		cache_tee_finish(d);
 	let_go_of_app(d);
 	shut(d, DETOUR_INNER, is_reset);
 	shut(d, DETOUR_UPSTREAM, is_reset);
@@ -314,6 +317,8 @@ static void flow(struct detour *d, int64_t now_ns)
 			return;
 		}
 		d->phase = DETOUR_FLOWS;
+		if (d->is_teed)
+			cache_tee_begin(d);
 		if (state == TCP_CLOSE) {
 			finish(d, true);
 			return;
@@ -579,6 +584,7 @@ void detour_forked(bool keeps)
 {
 	me.tid = 0;
 	me.count = 0;
+	cache_forked();
 	if (keeps)
 		return;
 	atomic_store(&detour_pair[0], -1); /* ownfd_drop_all has closed them */

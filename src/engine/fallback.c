@@ -17,6 +17,7 @@
 #include "base/sys.h"
 #include "core/known.h"
 #include "engine/asked.h"
+#include "engine/cache.h"
 #include "engine/connect.h"
 #include "engine/detour.h"
 #include "engine/guest.h"
@@ -219,12 +220,19 @@ static enum step_end secondary(struct walk *w, int *result)
 static enum step_end end_point(struct walk *w, int *result)
 {
 	const struct fallback_ask *ask = w->ask;
+	char host[280] = "";
+	struct text t = TEXT_ON(host);
+	cache_destination(&t, ask->asked);
 	const struct detour_ask detour = {
-		.kind = w->step->source == DEGRADED_REPLY ? DETOUR_REPLY : DETOUR_SPOOL,
+		.kind = w->step->source == DEGRADED_REPLY   ? DETOUR_REPLY
+			: w->step->source == DEGRADED_SPOOL ? DETOUR_SPOOL
+							    : DETOUR_CACHE,
 		.to = ask->to,
 		.len = ask->len,
 		.limit_at_ns = is_blocking(w) ? ask->until_ns : 0,
 		.path = w->step->rest,
+		.host = host,
+		.max_age_ns = w->step->age_ns,
 	};
 	if (ask->asked->family != ADDR_INET)
 		return STEP_PASSED;
@@ -244,6 +252,7 @@ static enum step_end give_errno(struct walk *w, int *result)
 /* Null: this version has no such end point, and the step is passed over. */
 static enum step_end (*const steps[DEGRADED_SOURCE_COUNT])(struct walk *w, int *result) = {
 	[DEGRADED_SECONDARY] = secondary,
+	[DEGRADED_CACHE] = end_point,
 	[DEGRADED_REPLY] = end_point,
 	[DEGRADED_SPOOL] = end_point,
 	[DEGRADED_ERRNO] = give_errno,

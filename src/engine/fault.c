@@ -876,6 +876,11 @@ static int fault_gethostbyname2_r(
 
 #define PUT(name, ours) __atomic_store_n(&real.name, is_on ? (ours) : libc.name, __ATOMIC_RELEASE)
 
+bool fault_is_at_connect(void)
+{
+	return real.connect == fault_connect;
+}
+
 static void put_connect(bool is_on)
 {
 	PUT(connect, fault_connect);

@@ -18,6 +18,8 @@ void fault_follow(struct region *r);
 void fault_look(int64_t now_ns);
 /* Joined a group: rules that the region has are taken over. */
 void fault_attached(struct region *r);
+/* Does the layer stand below connect now? */
+bool fault_is_at_connect(void);
 /* Two numbers lead to one socket from now on. */
 void fault_share(int from, int to);
 

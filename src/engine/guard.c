@@ -208,6 +208,7 @@ static bool look_up(const struct config *c, const struct addr *a, const char *na
 	g->user_timeout_ms = (uint32_t)(p->tcp_user_timeout_ns / NS_PER_MS);
 	g->reject_errno = (uint8_t)p->reject_errno; /* Linux has 133 */
 	g->has_fallback = p->fallback && p->breaker != POLICY_BREAKER_OBSERVE;
+	g->has_cache = g->has_fallback && strstr(p->fallback, "cache(");
 	g->has_circuit = false;
 	/* With a circuit an address, each address is a call of its own. */
 	g->is_group = has_name && p->key != POLICY_KEY_ADDRESS && (g->all & g->bit) && (g->all & (g->all - 1));
@@ -314,7 +315,7 @@ bool guard_find_place(
 	}
 	bool is_guarded = look_up(c, a, name, NULL, now_ns, g);
 	policy_release(c);
-	g->has_fallback = false; /* one chain at a time */
+	g->has_fallback = g->has_cache = false; /* one chain at a time */
 	return is_guarded;
 }
 

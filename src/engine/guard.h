@@ -33,6 +33,7 @@ struct guard {
 	bool has_circuit : 1;  /* breaker on or observed, or a bulkhead; and a place in the registry */
 	bool is_group : 1;     /* several addresses may make one call (A3): its name has more than one */
 	bool opens_late : 1;   /* one address, no limit: a connection needs no flow before its first octet */
+	bool has_cache : 1;    /* and `cache(AGE)` is in it: its good answers are kept */
 	bool has_fallback : 1; /* a chain, and a policy that does not only observe */
 	bool enforces : 1;     /* the bulkhead rejects though the circuit observes: breaker = off */
 	uint8_t reject_errno;

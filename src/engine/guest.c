@@ -278,6 +278,15 @@ const char *guest_runtime_dir(void)
 {
 	return me.runtime_dir;
 }
+bool guest_cache_dir(char *dir, size_t cap)
+{
+	struct text t = {.at = dir, .cap = cap};
+	if (me.state == STATE_PRIVATE || !me.has_state_dir)
+		return false;
+	dir[0] = '\0';
+	text_fmt(&t, "%s/%s.cache", me.state_dir, me.group);
+	return !t.is_cut;
+}
 int64_t guest_attached_ns(void)
 {
 	return atomic_load_explicit(&attached_ns, memory_order_relaxed);

@@ -40,6 +40,8 @@ bool guest_is_leaving(void);
 const char *guest_group(void);
 const char *guest_exe(void);
 const char *guest_runtime_dir(void);
+/* Where answers are kept (engine/cache.h); false: nowhere (private state). */
+bool guest_cache_dir(char *dir, size_t cap);
 
 /* The region in use; null before the first guarded call, and when it is to be attached anew. */
 extern __attribute__((visibility("hidden"))) _Atomic(struct region *) guest_current;

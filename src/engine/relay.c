@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
+#include "engine/cache.h"
 
 /* Turns of one way before others get theirs. */
 #define TURNS 16
@@ -63,6 +64,8 @@ static bool take_in(struct detour *d, enum detour_way_name name, int64_t now_ns)
 		return false;
 	ssize_t n = sys_recv(d->socket[from], at, room, MSG_DONTWAIT);
 	if (n > 0) {
+		if (d->is_teed)
+			cache_tee(d, name, at, (uint32_t)n, now_ns);
 		relay_came(w, (uint32_t)n, now_ns);
 		return true;
 	}

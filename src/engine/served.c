@@ -7,6 +7,7 @@ static int on_head(llhttp_t *p)
 {
 	struct served *s = p->data;
 	s->has_head = true;
+	s->has_body = p->flags & F_CHUNKED || p->content_length > 0;
 	return HPE_PAUSED;
 }
 
@@ -30,7 +31,7 @@ void served_begin(struct served *s)
 void served_next(struct served *s)
 {
 	s->head_len = 0;
-	s->has_head = s->is_whole = s->is_cut = false;
+	s->has_head = s->is_whole = s->is_cut = s->has_body = false;
 }
 
 static void keep_head(struct served *s, const char *octets, uint32_t n)

@@ -20,6 +20,7 @@ struct served {
 	uint32_t head_len; /* of the request in progress, or the whole one */
 	bool is_cut;	   /* its head is longer than there is room for */
 	bool has_head, is_whole;
+	bool has_body;
 	bool keeps; /* the connection may stay open behind the answer */
 	char head[SERVED_HEAD_MAX];
 };

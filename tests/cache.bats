@@ -1,0 +1,149 @@
+#!/usr/bin/env bats
+# `cache(AGE)`: the last good answers to plain HTTP/1 GETs stand in for a destination that is away, marked, never older than AGE, and never
+# another's (D5).
+load lib/common
+load lib/services
+
+setup() {
+	common_setup
+	export RESIL_GROUP=app
+}
+
+# A server whose answers are told by the target: /ok/..., /set-cookie, /private, /vary, /length/N, /chunked, /until-close, /count, /status/N.
+origin() { # NAME [PORT]
+	start "$1" bare python3 -u -c '
+import http.server, socketserver, sys
+class H(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    n = 0
+    def do_GET(s):
+        H.n += 1
+        kind = s.path.split("/")[1]
+        body = (s.path + " " + s.headers["Host"] + " " + s.headers.get("Accept-Language", "-")).encode()
+        if kind == "length": body = b"x" * int(s.path.split("/")[2])
+        s.send_response(int(s.path.split("/")[2]) if kind == "status" else 200)
+        s.send_header("X-Kind", kind)
+        if kind == "set-cookie": s.send_header("Set-Cookie", "a=b")
+        if kind in ("private", "no-store", "no-cache", "must-revalidate"): s.send_header("Cache-Control", "max-age=5, " + kind.upper())
+        if kind == "vary": s.send_header("Vary", "Accept-Language")
+        if kind == "vary-all": s.send_header("Vary", "*")
+        if kind == "old": s.send_header("Age", "3000")
+        if kind == "chunked":
+            s.send_header("Transfer-Encoding", "chunked"); s.end_headers()
+            for b in (body[:5], body[5:]): s.wfile.write(b"%x\r\n%s\r\n" % (len(b), b))
+            s.wfile.write(b"0\r\n\r\n"); return
+        if kind == "until-close": s.send_header("Connection", "close"); s.close_connection = True
+        elif kind == "cut": s.send_header("Content-Length", str(len(body) + 10)); s.close_connection = True
+        else: s.send_header("Content-Length", str(len(body)))
+        s.end_headers(); s.wfile.write(body)
+    do_POST = do_PUT = lambda s: (s.rfile.read(int(s.headers.get("Content-Length", 0))), s.do_GET())
+    def log_message(s, *a): pass
+class S(socketserver.ThreadingMixIn, http.server.HTTPServer): allow_reuse_address = True; daemon_threads = True
+s = S(("127.0.0.1", int(sys.argv[1])), H); print("up", s.server_port); s.serve_forever()' "${2:-0}"
+	wait_until file_has '^up ' "$dir/$1.out"
+	printf -v "$1_port" %s "$(sed -n 's/^up //p' "$dir/$1.out")"
+}
+away() {
+	kill -9 "$first_pid" 2>/dev/null || true
+	wait_until is_gone "$first_pid"
+	# The circuit opens, so that curl, which does not block, is served as well.
+	under curl -s "http://127.0.0.1:$first_port/" >/dev/null || true
+}
+get() { under curl -sS "$@"; }
+set_cache() { export RESIL_SET="fallback=cache($1);failure_threshold=1;recovery_timeout=1m;recovery_max=1m"; }
+
+@test "an answer that was good is served while its destination is away, with its age and two marks; wget, which blocks, after a failure too (D5)" {
+	shim_part
+	origin first
+	set_cache 1h
+	local url=http://127.0.0.1:$first_port good
+	good=$(get "$url/ok/a")
+	assert_equal "$good" "/ok/a 127.0.0.1:$first_port -"
+	get "$url/chunked/b" >/dev/null
+	get "$url/old/c" >/dev/null
+	get "$url/length/200000" | md5sum >"$dir/sum"
+	kill -9 "$first_pid"
+	wait_until is_gone "$first_pid"
+	assert_equal "$(under wget -qO- "$url/ok/a")" "$good"
+	away
+	run get -i "$url/ok/a"
+	assert_line --partial "HTTP/1.1 200 OK"
+	assert_line --regexp '^Age: [0-9]+'
+	assert_line --partial 'Warning: 110'
+	assert_line --partial 'X-Resil-Source: cache'
+	assert_line --partial 'X-Kind: ok'
+	assert_line --partial "$good"
+	assert_equal "$(get "$url/chunked/b")" "/chunked/b 127.0.0.1:$first_port -"
+	get -i "$url/old/c" | grep -qE '^Age: 3[0-9]{3}'
+	assert_equal "$(get "$url/length/200000" | md5sum)" "$(cat "$dir/sum")"
+	run get -I "$url/ok/a"
+	assert_line --partial "Content-Length: ${#good}"
+	# Two on one connection.
+	assert_equal "$(get -w ' %{num_connects} ' "$url/ok/a" "$url/chunked/b")" "$good 1 /chunked/b 127.0.0.1:$first_port - 0 "
+	[ "$(destination "127.0.0.1:$first_port" fallbacks.cache)" -ge 5 ]
+	assert_equal "$(stat -c %a "$dir/state/app.cache")" 700
+}
+@test "what may not be kept, or stale, is not: 504 in its place (D5)" {
+	shim_part
+	origin first
+	set_cache 1h
+	local url=http://127.0.0.1:$first_port path
+	get "$url/ok" >/dev/null
+	local paths=(set-cookie private no-store no-cache must-revalidate vary-all status/404 status/203 until-close cut length/300000)
+	for path in "${paths[@]}"; do get -m 5 "$url/$path" >/dev/null 2>&1 || true; done
+	get -H 'Authorization: Basic eDp5' "$url/ok/secret" >/dev/null
+	get -H 'Cache-Control: no-store' "$url/ok/not" >/dev/null
+	get -d x "$url/ok/posted" >/dev/null
+	get "$url/ok/changed" >/dev/null
+	get -X PUT -d y "$url/ok/changed" >/dev/null
+	away
+	for path in "${paths[@]}" ok/secret ok/not ok/posted ok/changed; do
+		assert_equal "$path $(get -o /dev/null -w '%{http_code}' "$url/$path")" "$path 504"
+	done
+	assert_equal "$(get -o /dev/null -w '%{http_code}' "$url/ok")" 200
+	assert_equal "$(get -d x -o /dev/null -w '%{http_code}' "$url/ok")" 504
+}
+@test "another host's answer is never served, nor another language's, nor one that is too old (D5)" {
+	shim_part
+	origin first
+	set_cache 1h
+	local url=http://127.0.0.1:$first_port
+	get -H 'Host: a.test' "$url/ok" >/dev/null
+	get -H 'Accept-Language: de' "$url/vary" >/dev/null
+	origin other
+	away
+	code() { get -o /dev/null -w '%{http_code}' "$@"; }
+	assert_equal "$(get -H 'Host: a.test' "$url/ok")" "/ok a.test -"
+	assert_equal "$(code -H 'Host: b.test' "$url/ok") $(code "$url/ok") $(code "$url/ok?x")" "504 504 504"
+	assert_equal "$(get -H 'Accept-Language: de' "$url/vary")" "/vary 127.0.0.1:$first_port de"
+	assert_equal "$(code -H 'Accept-Language: en' "$url/vary") $(code "$url/vary")" "504 504"
+	set_cache 1s
+	nap 2.1
+	assert_equal "$(code -H 'Host: a.test' "$url/ok")" 504
+	# A file that was changed, or put in another's place, is no answer.
+	set_cache 1h
+	local file files=("$dir"/state/app.cache/*)
+	for file in "${files[@]}"; do printf X | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 1)) conv=notrunc status=none; done
+	assert_equal "$(code -H 'Host: a.test' "$url/ok") $(code -H 'Accept-Language: de' "$url/vary")" "504 504"
+}
+@test "a destination of which nothing is kept: the step is passed over; many answers keep to their bound (D5)" {
+	shim_part
+	origin first
+	export RESIL_SET="fallback=cache(1h), errno:EHOSTUNREACH;failure_threshold=1;recovery_timeout=1m;recovery_max=1m"
+	run under wget -qO- http://127.0.0.1:9/
+	assert_failure
+	run under python3 -c 'import socket; socket.create_connection(("127.0.0.1", 9))'
+	assert_output --partial "No route to host"
+	get "http://127.0.0.1:$first_port/ok/[1-400]" >/dev/null
+	[ "$(ls "$dir/state/app.cache" | wc -l)" -le 256 ]
+}
+@test "two programs at once keep and serve, each whole answers (D5)" {
+	shim_part
+	origin first
+	set_cache 1h
+	local url=http://127.0.0.1:$first_port
+	for i in 1 2 3; do start "many$i" under curl -sS --parallel "$url/length/[1000-1060]" -o /dev/null; done
+	for i in 1 2 3; do p=many${i}_pid; wait "${!p}"; done
+	away
+	for i in 1000 1030 1060; do assert_equal "$(get "$url/length/$i" | wc -c)" "$i"; done
+}
