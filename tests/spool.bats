@@ -139,7 +139,7 @@ os._exit(0)' "$port"
 	printf garbage >"$dir/spool/00-garbage.spool"
 	: >"$dir/spool/00-empty.spool"
 	ln -s /etc/passwd "$dir/spool/00-link.spool"
-	printf '\xff' | dd of="$(echo "$dir"/spool/0*[0-9].spool)" bs=1 seek=200000 conv=notrunc status=none
+	printf 'XXXX' | dd of="$(echo "$dir"/spool/1*.spool)" bs=1 seek=200000 conv=notrunc status=none
 	run resil replay "$dir/spool"
 	assert_failure 1
 	assert_output --partial "00-garbage.spool: not a spooled connection"
