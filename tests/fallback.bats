@@ -65,6 +65,31 @@ stays_the_same() { # blocking|nonblocking SETTINGS [FAMILY [HOST]]
 	assert_equal "$(destination "127.0.0.1:$second_port" calls.total)" 1
 }
 
+@test "reply: a file is served where the destination is refused, and on blocking connects where it fails; getpeername names it (D6 D11)" {
+	peer first 127.0.0.1 refuse
+	shim_part
+	echo '{"USD": 1.0}' >"$dir/rates.json"
+	export RESIL_SET="fallback=reply:$dir/rates.json;failure_threshold=1;recovery_timeout=1m;recovery_max=1m"
+	for how in blocking nonblocking; do
+		run under python3 "$root/tests/programs/steadfast.py" 127.0.0.1 "$first_port" "$how"
+		assert_success
+		assert_output --partial "200 OK"
+	done
+	for _ in 1 2; do # the second is refused in each
+		run under wget -qO- --tries=1 "http://127.0.0.1:$first_port/"
+		assert_success
+		assert_output '{"USD": 1.0}'
+	done
+	run under curl -sS "http://127.0.0.1:$first_port/"
+	assert_failure 7
+	run under curl -sS "http://127.0.0.1:$first_port/"
+	assert_output '{"USD": 1.0}'
+	assert_equal "$(destination "127.0.0.1:$first_port" fallbacks.reply -g wget)" 2
+	assert_equal "$(destination "127.0.0.1:$first_port" fallbacks.reply -g curl)" 1
+	assert_equal "$(destination "127.0.0.1:$first_port" calls.in_flight -g wget)" 0
+	assert_equal "$(resil events -g wget --json | jq -r 'select(.type == "fallback") | .reason')" "reply:$dir/rates.json (refused)"
+}
+
 @test "a secondary whose circuit is open is passed over, one that fails leads to the next step (D4)" {
 	peer first 127.0.0.1 refuse
 	peer second 127.0.0.1 refuse

@@ -31,7 +31,7 @@ void degraded_count(
 	e.type = EVENT_FALLBACK;
 	e.retry_after_ms = -1;
 	struct text reason = TEXT_ON(e.reason);
-	text_fmt(&reason, "%s: %s (%s)", degraded_source_name(source), step, cause);
+	text_fmt(&reason, "%s%s (%s)", source == DEGRADED_SECONDARY ? "secondary: " : "", step, cause);
 	registry_name(r, destination, e.destination);
 	events_add(r, &e);
 }

@@ -216,7 +216,8 @@ static enum step_end secondary(struct walk *w, int *result)
 }
 
 /* An end point within the process, on the app's own descriptor. What it cannot serve (no file, a full disk) is the next
- * step's. */
+ * step's. It speaks for nobody: there is no call, and the hooks have nothing to do with the descriptor but for its end,
+ * as with one that was connected before we looked. */
 static enum step_end end_point(struct walk *w, int *result)
 {
 	const struct fallback_ask *ask = w->ask;
@@ -234,12 +235,23 @@ static enum step_end end_point(struct walk *w, int *result)
 		.host = host,
 		.max_age_ns = w->step->age_ns,
 	};
+	struct slot *s = ask->slot;
 	if (ask->asked->family != ADDR_INET)
 		return STEP_PASSED;
 	make_fresh(w);
+	uint64_t word = slot_word(s);
+	/* Before the system call: another thread's event loop may see the outcome first. */
+	if (!is_ours(w) || !slot_change(s, word, SLOT_CONNECTED, true))
+		return STEP_PASSED;
+	w->life = (w->life + 1) & UINT32_MAX;
 	*result = detour_connect(ask->fd, &detour);
+	if (*result == 0 || (*result == -1 && (errno == EINPROGRESS || errno == EINTR)))
+		return STEP_SERVED;
 	w->is_fresh = *result == DETOUR_CANNOT;
-	return *result == 0 || (*result == -1 && (errno == EINPROGRESS || errno == EINTR)) ? STEP_SERVED : STEP_PASSED;
+	word = slot_word(s);
+	if (word >> 32 == w->life)
+		slot_change(s, word, SLOT_SOCKET, false);
+	return STEP_PASSED;
 }
 
 static enum step_end give_errno(struct walk *w, int *result)
@@ -249,7 +261,6 @@ static enum step_end give_errno(struct walk *w, int *result)
 	return STEP_SERVED;
 }
 
-/* Null: this version has no such end point, and the step is passed over. */
 static enum step_end (*const steps[DEGRADED_SOURCE_COUNT])(struct walk *w, int *result) = {
 	[DEGRADED_SECONDARY] = secondary,
 	[DEGRADED_CACHE] = end_point,
@@ -277,7 +288,7 @@ int fallback_connect(const struct fallback_ask *ask)
 			errno = ETIMEDOUT; /* each step is within the deadline (C3) */
 			return -1;
 		}
-		if (!steps[step.source] || steps[step.source](&w, &result) != STEP_SERVED)
+		if (steps[step.source](&w, &result) != STEP_SERVED)
 			continue;
 		int err = result == 0 ? ask->found_errno : errno;
 		if (ask->guard->has_circuit && guard_is_current(ask->guard))

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "base/clock.h"
+#include "engine/asked.h"
 #include "engine/call.h"
 #include "engine/deadline.h"
 #include "engine/detour.h"
@@ -107,6 +108,7 @@ void lifetime_dupped(int from, int to)
 	slot_begin(to, true, atomic_load(&a->traits) & ~(uint32_t)TRAIT_COUNTED);
 	detour_dupped(from, to);
 	fault_share(from, to);
+	asked_dupped(from, to);
 	atomic_store(&b->send_timeout_us, atomic_load(&a->send_timeout_us));
 	atomic_store(&b->begun_ns, atomic_load(&a->begun_ns));
 	atomic_store(&b->deadline_ns, atomic_load(&a->deadline_ns));

@@ -7,6 +7,7 @@
 
 #include "base/addr.h"
 #include "base/real.h"
+#include "engine/asked.h"
 #include "engine/connect.h"
 #include "engine/detour.h"
 #include "engine/guest.h"
@@ -85,12 +86,16 @@ static void name(int fd, bool is_peer, struct sockaddr *addr, socklen_t cap, soc
 	int saved = errno;
 	if (guest_is_on())
 		detour_name(fd, is_peer, addr, cap, len);
+	if (guest_is_on() && is_peer)
+		asked_name(fd, addr, cap, len);
 	errno = saved;
 }
 
 EXPORT int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
 {
-	socklen_t cap = atomic_load_explicit(&detour_any, memory_order_relaxed) && addr_may_be_mapped(len) ? *len : 0;
+	bool is_kept = atomic_load_explicit(&detour_any, memory_order_relaxed) ||
+		       atomic_load_explicit(&asked_any, memory_order_relaxed);
+	socklen_t cap = is_kept && addr_may_be_mapped(len) ? *len : 0;
 	int r = real.getpeername(fd, addr, len);
 	if (r == 0 && cap)
 		name(fd, true, addr, cap, len);

@@ -61,6 +61,9 @@ except BlockingIOError:
 except OSError as e:
     sys.exit("connect: %s" % e.strerror)
 print("connected", [show(e) for _, e in watch.poll(20)], "error", s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+for named in (s, s.dup()):
+    if named.getpeername()[:2] != (host, port):
+        sys.exit("the peer is %s" % (named.getpeername(),))
 s.setblocking(True)
 s.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 seen = 0
