@@ -26,7 +26,7 @@
 
 #define ADDRESSES 8		      /* of a secondary's name that are tried */
 #define FRESH_NS (60 * NS_PER_S)      /* an answer that needs no other */
-#define OLD_NS (24 * 3600 * NS_PER_S) /* the oldest one that serves where none else is to be had */
+#define OLD_NS (NS_PER_S * 3600 * 24) /* the oldest one that serves where none else is to be had */
 /* A look-up of a secondary's name may hold up a connect that blocks for so long, and an event loop for so long, at most
  * once in a second where it comes to nothing. */
 #define PATIENCE_NS NS_PER_S

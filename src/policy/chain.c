@@ -14,7 +14,7 @@ static const char accepted_steps[] = "off, or host:port, cache(1h), reply:FILE, 
 
 /* The types that a step's argument has, in terms of keys.h. */
 static const struct value_row age_row = {
-	.name = "fallback: cache", .min = NS_PER_S, .max = 8760 * 3600 * (uint64_t)NS_PER_S, .type = VALUE_DURATION};
+	.name = "fallback: cache", .min = NS_PER_S, .max = (uint64_t)8760 * 3600 * NS_PER_S, .type = VALUE_DURATION};
 static const struct value_row errno_row = {.name = "fallback", .initial = "ECONNREFUSED", .type = VALUE_ERRNO};
 
 static bool wrong(struct fault *f, const char *what, const char *accepted)
@@ -142,6 +142,9 @@ static bool read_step(struct chain_step *step, const char *s, size_t n, struct f
 	if (begins(s, n, "reply:", &len) || begins(s, n, "spool:", &len)) {
 		step->source = s[0] == 'r' ? DEGRADED_REPLY : DEGRADED_SPOOL;
 		step->rest = s + len;
+		for (size_t i = len; i < n; i++)
+			if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
+				return wrong(f, "fallback: a path with control characters", "a path of one line");
 		return n > len ||
 		       wrong(f, s[0] == 'r' ? "fallback: reply: needs a file" : "fallback: spool: needs a folder",
 			       s[0] == 'r' ? "reply:/etc/resil/answer.http" : "spool:/var/spool/resil");
@@ -264,5 +267,5 @@ bool chain_read(struct config *c, const char *s, size_t n, bool has_file, const 
 		has_ended = step.source == DEGRADED_ERRNO;
 	}
 	*kept = t.is_cut ? NULL : config_keep(c, text, t.len);
-	return *kept != NULL || wrong(fault, "fallback: the chain is too long", "at most 1023 bytes, with whole paths");
+	return *kept != NULL || wrong(fault, "fallback: the chain is too long", "at most 900 bytes, with whole paths");
 }

@@ -11,7 +11,7 @@
 #include "core/degraded.h"
 
 #define CHAIN_STEPS_MAX 8
-#define CHAIN_TEXT_MAX 1023 /* with its paths made absolute */
+#define CHAIN_TEXT_MAX 900 /* with its paths made absolute; a line of a file holds it */
 
 struct chain_step {
 	enum degraded_source source;

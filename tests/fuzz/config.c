@@ -2,6 +2,7 @@
  */
 #include "policy/config.h"
 #include "fuzz.h"
+#include "policy/chain.h"
 #include "policy/value.h"
 
 static char errors_at[65536];
@@ -59,6 +60,27 @@ static void reads_back(const struct config *c, const struct policy *p)
 	config_free(back);
 }
 
+/* A chain that was kept is taken apart to its end, and no step of it is a surprise. */
+static void chain_is_walked(const struct policy *p)
+{
+	char chain[CHAIN_TEXT_MAX + 1], *at = chain, *end;
+	struct chain_step step;
+	unsigned steps = 0;
+	if (!p->fallback)
+		return;
+	claim(strlen(p->fallback) <= CHAIN_TEXT_MAX);
+	strcpy(chain, p->fallback);
+	end = chain + strlen(chain);
+	for (; chain_next(&at, &step); steps++) {
+		claim((unsigned)step.source < DEGRADED_SOURCE_COUNT);
+		claim(step.source != DEGRADED_SECONDARY || (step.host[0] && step.port));
+		claim(step.source != DEGRADED_CACHE || step.age_ns > 0);
+		claim(step.source != DEGRADED_ERRNO || (step.error > 0 && at == end));
+		claim((step.source != DEGRADED_REPLY && step.source != DEGRADED_SPOOL) || step.rest[0] == '/');
+	}
+	claim(at == end && steps > 0 && steps <= CHAIN_STEPS_MAX);
+}
+
 static void matches(const struct config *c)
 {
 	static const char *const names[] = {NULL, "a.b", "pay.internal", ""};
@@ -92,8 +114,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (uint32_t i = 0; (p = config_policy(c, i)); i++) {
 		if (faults > 0)
 			claim(p->breaker == POLICY_BREAKER_OBSERVE && p->connect_timeout_ns == 0);
-		else if (i < 8)
+		else if (i < 8) {
+			chain_is_walked(p);
 			reads_back(c, p);
+		}
 	}
 	config_free(c);
 	return 0;
