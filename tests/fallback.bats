@@ -90,6 +90,63 @@ stays_the_same() { # blocking|nonblocking SETTINGS [FAMILY [HOST]]
 	assert_equal "$(resil events -g wget --json | jq -r 'select(.type == "fallback") | .reason')" "reply:$dir/rates.json (refused)"
 }
 
+# What a service that asks for exchange rates promises: the primary's, else the secondary's, else the last ones (marked, and no older
+# than so long), else fixed ones; one line of configuration, programs as they are.
+rates() { # NAME of the server, [PORT]
+	start "$1" bare python3 -u -c '
+import http.server, sys
+class Rates(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = sys.argv[1].encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[2])), Rates)
+print("up", server.server_port)
+server.serve_forever()' "$1" "${2:-0}"
+	wait_until file_has '^up ' "$dir/$1.out"
+	printf -v "$1_port" %s "$(sed -n 's/^up //p' "$dir/$1.out")"
+}
+is_ended() {
+	kill -9 "$1"
+	wait_until is_gone "$1"
+}
+@test "rates: primary, secondary, the last answer, a fixed one, for failures and for refusals alike (D4 D5 D6 D11 CD6)" {
+	rates primary
+	rates secondary
+	shim_part
+	printf 'fixed' >"$dir/fixed.txt"
+	printf '%s\n' '[defaults]' 'failure_threshold = 3' 'recovery_timeout = 1m' 'recovery_max = 1m' '[destination rates]' "match = 127.0.0.1:$primary_port" \
+		"fallback = 127.0.0.1:$secondary_port, cache(1h), reply:fixed.txt" >"$dir/rates.conf"
+	export RESIL_CONF=$dir/rates.conf RESIL_GROUP=rates
+	local name=127.0.0.1:$primary_port url=http://127.0.0.1:$primary_port/latest
+	by_wget() { under wget -qO- --tries=1 "$url"; }
+	by_python() { under python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())' "$url"; }
+	assert_equal "$(by_wget) $(by_python) $(under curl -sS "$url")" "primary primary primary"
+	assert_equal "$(destination "$name" fallbacks) $(destination "$name" degraded)" '{} []'
+	is_ended "$primary_pid"
+	assert_equal "$(by_wget) $(by_python)" "secondary secondary"
+	is_ended "$secondary_pid"
+	assert_equal "$(by_wget)" primary # a failure, the third
+	assert_equal "$(destination "$name" state)" open
+	assert_equal "$(by_wget) $(by_python)" "primary primary" # refusals
+	run under curl -sS -i "$url"
+	assert_line --regexp '^Age: [0-9]'
+	assert_line --partial 'X-Resil-Source: cache'
+	find "$dir/state/rates.cache" -type f -exec touch -d '61 minutes ago' {} + # as an hour would
+	assert_equal "$(by_wget) $(by_python) $(under curl -sS "$url")" "fixed fixed fixed"
+	assert_equal "$(destination "$name" fallbacks)" '{"secondary":2,"cache":4,"reply":3}'
+	assert_equal "$(destination "$name" degraded)" '["secondary","cache","reply"]'
+	assert_equal "$(fallback_events "$name")" "secondary: 127.0.0.1:$secondary_port (refused)
+cache(1h) (refused)
+reply:$dir/fixed.txt (rejected)"
+	rates primary "$primary_port"
+	resil reset "$name" >/dev/null
+	assert_equal "$(under curl -sS "$url")" primary
+	assert_equal "$(destination "$name" degraded)" '[]'
+}
+
 @test "a secondary whose circuit is open is passed over, one that fails leads to the next step (D4)" {
 	peer first 127.0.0.1 refuse
 	peer second 127.0.0.1 refuse

@@ -12,8 +12,8 @@
 
 /* "name:port" of where the app asked to go, or its address: the destination in a key. */
 void cache_destination(struct text *t, const struct addr *a);
-/* Is there anything of this destination's? On any thread. */
-bool cache_may_serve(const char *destination);
+/* Is there anything of this destination's, and no older? What is not is the next step's. On any thread. */
+bool cache_may_serve(const char *destination, int64_t max_age_ns);
 
 /* The relay's own: what has come from the app (UP), and to it. */
 void cache_tee_begin(struct detour *d);

@@ -285,6 +285,7 @@ static uint32_t each_file(bool (*fn)(const char *name, void *context), void *con
 struct search {
 	const char *prefix; /* null: any */
 	uint32_t count;
+	int64_t oldest_wall_ns; /* written before it: too old */
 	bool is_there;
 };
 
@@ -292,17 +293,26 @@ static bool look(const char *name, void *context)
 {
 	struct search *s = context;
 	s->count++;
-	s->is_there = s->prefix && strncmp(name, s->prefix, strlen(s->prefix)) == 0;
+	if (!s->prefix || strncmp(name, s->prefix, strlen(s->prefix)) != 0)
+		return true;
+	char dir[300], path[400];
+	struct text t = TEXT_ON(path);
+	struct stat st;
+	path[0] = '\0';
+	if (guest_cache_dir(dir, sizeof dir))
+		text_fmt(&t, "%s/%s", dir, name);
+	s->is_there =
+		sys_lstat(path, &st) == 0 && st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec >= s->oldest_wall_ns;
 	return !s->is_there;
 }
 
-bool cache_may_serve(const char *destination)
+bool cache_may_serve(const char *destination, int64_t max_age_ns)
 {
 	char prefix[16] = "";
 	struct text t = TEXT_ON(prefix);
 	put_hex(&t, hash_of_destination(destination), 8);
 	text_char(&t, '-');
-	struct search s = {.prefix = prefix};
+	struct search s = {.prefix = prefix, .oldest_wall_ns = clock_wall_ns() - max_age_ns};
 	each_file(look, &s);
 	return s.is_there;
 }

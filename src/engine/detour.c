@@ -401,7 +401,7 @@ static bool is_there(const struct detour_ask *ask)
 	if (ask->kind == DETOUR_RELAY)
 		return true;
 	if (ask->kind == DETOUR_CACHE)
-		return ask->host && cache_may_serve(ask->host);
+		return ask->host && cache_may_serve(ask->host, ask->max_age_ns);
 	if (!ends[ask->kind] || !ask->path || strlen(ask->path) >= DETOUR_PATH)
 		return false;
 	if (ask->kind == DETOUR_SPOOL) {
