@@ -415,3 +415,27 @@ except OSError as e: print(e.args[0])'
 	asks connect 2
 	assert_equal "${said% *}" ok,ok
 }
+
+@test "verify: five faults one after another, a report of the promises, and none of a circuit in use is touched" {
+	peer server 127.0.0.1 answer
+	shim_part
+	local at=127.0.0.1:$server_port short=(-s connect_timeout=200ms -s recovery_timeout=100ms -s recovery_max=200ms -s failure_threshold=2)
+	run resil verify "${short[@]}" -s deadline=700ms --junit "$dir/report.xml" --json "$at" -- curl -sSf "http://$at/"
+	assert_success
+	assert_equal "$(jq -c '[.kept, (.faults[] | [.fault, .opened, .held, .recovered])]' <<<"$output")" \
+		'[true,["refusal",true,null,true],["hang",true,true,true],["drip",true,true,true],["reset",true,null,true],["503",true,null,true]]'
+	python3 -c 'import sys, xml.etree.ElementTree as t
+r = t.parse(sys.argv[1]).getroot(); print(r.get("tests"), r.get("failures"), len(r.findall("testcase")))' "$dir/report.xml" >"$dir/counted"
+	assert_equal "$(cat "$dir/counted")" "12 0 12"
+	run resil status
+	refute_output --partial "$at"
+	# A breaker that does not count what happens keeps no promise.
+	run resil verify "${short[@]}" -s deadline=700ms -s trip_on=none "$at" -- curl -sSf "http://$at/"
+	assert_failure 1
+	assert_line --regexp '^refusal	NO	-	-	yes	4	.*the circuit stayed closed after 4 runs'
+	run resil verify "$at" -- true
+	assert_failure 1
+	assert_output --partial "made no call to $at"
+	run resil verify "$at"
+	assert_failure 2
+}

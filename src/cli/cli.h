@@ -27,8 +27,8 @@ struct verb {
 };
 
 extern const struct verb verb_run, verb_status, verb_top, verb_why, verb_events, verb_which, verb_check, verb_doctor,
-	verb_advise, verb_fault, verb_force, verb_reset, verb_off, verb_on, verb_reload, verb_metrics, verb_members,
-	verb_export, verb_replay, verb_complete, verb_version, verb_help;
+	verb_advise, verb_verify, verb_fault, verb_force, verb_reset, verb_off, verb_on, verb_reload, verb_metrics,
+	verb_members, verb_export, verb_replay, verb_complete, verb_version, verb_help;
 /* Null beyond the end; by name, null: none. */
 const struct verb *verb_at(size_t i);
 const struct verb *verb_find(const char *name);

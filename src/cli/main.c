@@ -16,6 +16,7 @@ static const struct verb *const verbs[] = {
 	&verb_check,
 	&verb_doctor,
 	&verb_advise,
+	&verb_verify,
 	&verb_fault,
 	&verb_force,
 	&verb_reset,

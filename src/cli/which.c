@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "cli/place.h"
 #include "cli/settings.h"
 #include "control/nearby.h"
 #include "control/params.h"
@@ -14,17 +15,7 @@
 #include "policy/policy.h"
 #include "policy/route.h"
 
-struct place {
-	struct addr addr;
-	char name[256];	 /* lower case, no trailing dot; "" for a literal */
-	char shown[300]; /* the destination as the key `origin` has it */
-	bool is_unresolved;
-	const char *request; /* what stands behind a blank: a method or a path; "": nothing */
-};
-
-/* HOST:PORT, IP:PORT, [v6]:PORT, unix:/path, and behind a blank a request's method or path. Null when it is understood;
- * else what is wrong. */
-static const char *read_place(char *text, struct place *p)
+const char *place_read(char *text, struct place *p)
 {
 	char host[256];
 	uint64_t port = 0;
@@ -390,7 +381,7 @@ static int run_which(const struct verb *verb, int argc, char **argv)
 	}
 	if (argc - optind != 1)
 		return usage_error(verb, "one destination is due, as in api.internal:443");
-	wrong = read_place(argv[optind], &p);
+	wrong = place_read(argv[optind], &p);
 	if (wrong)
 		return usage_error(verb, "'%s': %s", argv[optind], wrong);
 	if (!settings_load(&s, file, own_getenv("RESIL_SET"))) {

@@ -54,6 +54,7 @@ struct line {
 	_Atomic uint64_t reset_after, in;
 };
 static struct line *_Atomic lines;
+_Atomic bool fault_has_lines;
 
 static struct line *line_at(int fd)
 {
@@ -70,6 +71,7 @@ static bool make_lines(void)
 		LINES_MAX * sizeof *all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (sys_is_error(all))
 		return false;
+	atomic_store(&fault_has_lines, true);
 	if (!atomic_compare_exchange_strong(&lines, &none, all))
 		sys_munmap(all, LINES_MAX * sizeof *all);
 	return true;
@@ -452,7 +454,7 @@ static bool may_connect(int fd, const struct sockaddr *to, socklen_t len)
 	return !fate.error;
 }
 
-void fault_share(int from, int to)
+void fault_share_slow(int from, int to)
 {
 	struct line *l = line_of(from), *other = line_at(to);
 	uint64_t life = life_of(to);

@@ -8,6 +8,9 @@
 #ifndef RESIL_ENGINE_FAULT_H
 #define RESIL_ENGINE_FAULT_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
+
 #include "core/region.h"
 
 /* From the constructor, after the configuration is in force: what the environment asks for. */
@@ -21,6 +24,12 @@ void fault_attached(struct region *r);
 /* Does the layer stand below connect now? */
 bool fault_is_at_connect(void);
 /* Two numbers lead to one socket from now on. */
-void fault_share(int from, int to);
+extern __attribute__((visibility("hidden"))) _Atomic bool fault_has_lines; /* ever, in this process */
+void fault_share_slow(int from, int to);
+static inline void fault_share(int from, int to)
+{
+	if (__builtin_expect(atomic_load_explicit(&fault_has_lines, memory_order_relaxed), 0))
+		fault_share_slow(from, to);
+}
 
 #endif

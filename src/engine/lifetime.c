@@ -106,7 +106,8 @@ void lifetime_dupped(int from, int to)
 	if (slot_state_of(word) == SLOT_OPEN)
 		word = flow_start(a, word);
 	slot_begin(to, true, atomic_load(&a->traits) & ~(uint32_t)TRAIT_COUNTED);
-	detour_dupped(from, to);
+	if (__builtin_expect(atomic_load_explicit(&detour_any, memory_order_relaxed), 0))
+		detour_dupped(from, to);
 	fault_share(from, to);
 	asked_dupped(from, to);
 	atomic_store(&b->send_timeout_us, atomic_load(&a->send_timeout_us));
