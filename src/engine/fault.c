@@ -472,21 +472,23 @@ void fault_share_slow(int from, int to)
 
 static bool is_blocking(int fd, int flags)
 {
-	int its = sys_fcntl(fd, F_GETFL, 0);
+	int its = guest_is_restricted() ? -1 : sys_fcntl(fd, F_GETFL, 0);
 	return !(flags & MSG_DONTWAIT) && its >= 0 && !(its & O_NONBLOCK);
 }
 
 /* Only where the socket's mode lets the call end so. */
 static bool is_legal_now(int error, int fd, int flags)
 {
-	return error == EAGAIN ? !is_blocking(fd, flags) : error != EINTR || is_blocking(fd, flags);
+	if (error != EAGAIN && error != EINTR)
+		return true;
+	return !guest_is_restricted() && is_blocking(fd, flags) == (error == EINTR);
 }
 
 /* Both ends meet a reset: the peer's is the kernel's doing. */
 static void reset(int fd)
 {
-	if (!guest_is_restricted())
-		sys_disconnect(fd);
+	if (!guest_is_restricted() && sys_disconnect(fd) < 0)
+		sys_shutdown(fd, SHUT_RDWR);
 }
 
 static bool ends_connection(int error)
@@ -966,6 +968,14 @@ void fault_init(void)
 }
 
 static _Atomic uint32_t seen; /* header->fault_seq */
+static _Atomic uint32_t busy;
+
+void fault_forked(void)
+{
+	atomic_store(&busy, 0);
+	atomic_store(&marks_busy, 0);
+	fault_decide_forked();
+}
 
 static void take_over(struct region *r)
 {
@@ -986,7 +996,6 @@ static void take_over(struct region *r)
 
 void fault_follow(struct region *r)
 {
-	static _Atomic uint32_t busy;
 	uint32_t asked = atomic_load_explicit(&r->header->fault_seq, memory_order_acquire);
 	if (atomic_exchange(&busy, 1))
 		return;

@@ -19,6 +19,8 @@ void fault_init(void);
 void fault_follow(struct region *r);
 /* From the thread of detours, now and then: faults that are over are lifted from connections that hang in them. */
 void fault_look(int64_t now_ns);
+/* In a fork's child: what another thread was at is nobody's. */
+void fault_forked(void);
 /* Joined a group: rules that the region has are taken over. */
 void fault_attached(struct region *r);
 /* Does the layer stand below connect now? */

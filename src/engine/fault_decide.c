@@ -147,9 +147,11 @@ static bool was_hit(uint64_t key)
 		read_journal();
 		atomic_store_explicit(&hits.state, 2, memory_order_release);
 	}
-	/* Another thread reads it: its first calls must not be lost. */
-	while (atomic_load_explicit(&hits.state, memory_order_acquire) == 1)
+	/* Another thread reads it: its first calls must not be lost. Not for ever: we may have interrupted it. */
+	for (int i = 0; i < 10000 && atomic_load_explicit(&hits.state, memory_order_acquire) == 1; i++)
 		sys_poll(NULL, 0, &(struct timespec){0, 100000});
+	if (atomic_load_explicit(&hits.state, memory_order_acquire) != 2)
+		return false;
 	for (uint64_t i = key & (hits.size - 1), tries = 0; tries < hits.size; i = (i + 1) & (hits.size - 1), tries++) {
 		if (hits.key[i] == key)
 			return true;
@@ -157,6 +159,12 @@ static bool was_hit(uint64_t key)
 			return false;
 	}
 	return false;
+}
+
+void fault_decide_forked(void)
+{
+	uint32_t reading = 1;
+	atomic_compare_exchange_strong(&hits.state, &reading, 0);
 }
 
 /* ---- the decision ---- */

@@ -16,6 +16,8 @@ void fault_decide_init(void);
  * the further choices of a call that is hit, such as how long its delays are. */
 bool fault_decide(
 	const struct fault_rule *f, const char *destination, enum fault_call call, int64_t now_ns, uint64_t *seed);
+/* In a fork's child. */
+void fault_decide_forked(void);
 /* Is it still in its time? */
 bool fault_is_on(const struct fault_rule *f, int64_t now_ns);
 

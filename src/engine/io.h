@@ -38,7 +38,8 @@ static inline bool io_is_midst_of_answer(const struct slot *s, uint64_t word, st
 		return false;
 	*f = io_flow(s);
 	*turn = flow_word(*f);
-	return flow_only_counts(*f, *turn) || (flow_phase_of(*turn) == FLOW_ANSWERING && flow_is_ciphertext(*f));
+	return flow_only_counts(*f, *turn) ||
+	       (flow_phase_of(*turn) == FLOW_ANSWERING && flow_is_ciphertext(*f));
 }
 static inline bool io_counted(struct flow *f, uint64_t turn, ssize_t got)
 {

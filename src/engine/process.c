@@ -14,6 +14,7 @@
 #include "core/member.h"
 #include "engine/call.h"
 #include "engine/deadline.h"
+#include "engine/fault.h"
 #include "engine/detour.h"
 #include "engine/guard.h"
 #include "engine/guest.h"
@@ -44,6 +45,7 @@ static void reset_in_child(void)
 	call_forked();
 	admission_forked();
 	guard_forked();
+	fault_forked();
 	names_forked();
 	deadline_forked();
 	lifetime_forked();

@@ -10,8 +10,8 @@
  * close)
  *    +--- close, dup2 onto it, reuse ------------------------------------------------+   (FLOWING too)
  *
- * Between CONNECTING and FLOWING lies OPEN, where no limit wants more: connected, and not used so far. The slot leads
- * to the call still; whoever uses the connection first makes its flow, and a close ends the call without one.
+ * Between CONNECTING and FLOWING lies OPEN, where no limit wants more: connected, and not used so far. The slot leads to
+ * the call still; whoever uses the connection first makes its flow, and a close ends the call without one.
  *
  * The state changes by compare-and-swap, together with a generation that moves with each new life of the number.
  * STARTING is owned by the thread that won it: it alone writes the fields of the new life. Whoever wins the change out

@@ -31,6 +31,8 @@ static void move_to(struct region *r, char *at)
 	r->header = (struct region_header *)(void *)at;
 	r->members = (struct member *)(void *)(at + ((const char *)right.members - from));
 	r->events = (struct event *)(void *)(at + ((const char *)right.events - from));
+	r->faults = (struct fault_entry *)(void *)(at + ((const char *)right.faults - from));
+	r->fault_counts = (struct fault_count *)(void *)(at + ((const char *)right.fault_counts - from));
 	r->destinations = (struct destination *)(void *)(at + ((const char *)right.destinations - from));
 }
 
@@ -65,9 +67,11 @@ static size_t place(const uint8_t *at)
 {
 	size_t offset = at[0] | (size_t)at[1] << 8;
 	const char *base = (const char *)right.header;
-	switch (at[2] & 3) {
+	switch (at[2] & 7) {
 	case 0: return offset % sizeof(struct region_header);
 	case 1: return (size_t)((const char *)right.members - base) + offset % (sizeof(struct member) * 4);
+	case 4: return (size_t)((const char *)right.faults - base) + offset % (sizeof(struct fault_entry) * 4);
+	case 5: return (size_t)((const char *)right.fault_counts - base) + offset % (sizeof(struct fault_count) * 8);
 	case 2: return (size_t)((const char *)right.events - base) + offset % (sizeof(struct event) * 40);
 	default:
 		return (size_t)((const char *)right.destinations - base) +
