@@ -35,6 +35,8 @@ const char *place_read(char *text, struct place *p)
 		snprintf(p->shown, sizeof p->shown, "%s", text);
 		return NULL;
 	}
+	p->is_said = strncmp(text, "sni:", 4) == 0;
+	text += p->is_said ? 4 : 0;
 	const char *colon = strrchr(text, ':');
 	if (!colon || colon == text || (text[0] == '[' && colon[-1] != ']'))
 		return "a port is due, as in api.internal:443 or [fd00::1]:443";
@@ -71,7 +73,7 @@ static void resolve(struct place *p)
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
 	uint16_t port = p->addr.port;
 
-	if (p->name[0] == '\0' || p->addr.family != ADDR_INET)
+	if (p->name[0] == '\0' || p->is_said || p->addr.family != ADDR_INET)
 		return;
 	p->is_unresolved = getaddrinfo(p->name, NULL, &hints, &found) != 0 ||
 			   !addr_from_sockaddr(&p->addr, found->ai_addr, found->ai_addrlen);
@@ -314,7 +316,9 @@ static bool is_named_for_exe(const struct config *c, const struct target *target
 
 static int show(const struct options *o, const struct settings *s, const struct place *p, const char *exe)
 {
-	struct target target = {.addr = &p->addr, .name = p->name[0] ? p->name : NULL, .exe = exe};
+	const char *name = p->name[0] ? p->name : NULL;
+	struct target target = {
+		.addr = &p->addr, .name = p->is_said ? NULL : name, .exe = exe, .said = p->is_said ? name : NULL};
 	struct finding f = {.config = s->config, .place = p, .pattern = "", .addr = &p->addr, .exe = exe};
 	struct groups g = {0};
 	struct circuit_view v;
@@ -407,7 +411,8 @@ const struct verb verb_which = {
 	.help = "Tells which section fits (the first in file order), by which pattern, what its breaker is called, its "
 		"state where a\n"
 		"group has used it, and each effective value with its origin. HOST:PORT, IP:PORT, [v6]:PORT or "
-		"unix:/path;\n"
+		"unix:/path,\n"
+		"sni:HOST:PORT for what a connection to an address calls its server;\n"
 		"with `key = method` or `route` also one request of it, as 'api.internal:80 GET' or 'api.internal:80 "
 		"/users/7'.\n\n"
 		"Options:\n  -c, --config FILE   this configuration (default: the one a program started here would "

@@ -249,6 +249,12 @@ void call_moved(uint32_t call, enum breaker_outcome outcome, int64_t now_ns, int
 	call_end(call, outcome, 0, now_ns, latency_ns);
 }
 
+void call_follow(uint32_t call, const struct guard *g)
+{
+	at(call)->guard.rules = g->rules;
+	at(call)->guard.limits = g->limits;
+}
+
 const struct guard *call_guard(uint32_t call)
 {
 	return &at(call)->guard;

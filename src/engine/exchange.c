@@ -276,7 +276,7 @@ static __attribute__((noinline)) bool sends(
 		if (flow_phase_of(flow_word(f)) == FLOW_WAITING)
 			flow_mark(f, FLOW_HAS_SENT);
 		x.is_announcing = true;
-		if (__builtin_expect(f->guard.section != 0, 0))
+		if (__builtin_expect(feed_has_requests(f), 0))
 			feed_requests_announce(&x, sending);
 		sending->is_announced =
 			http1_announce(&f->http, o->iov, o->count, o->limit, &sending->mark, feed_http1_event, &x);
@@ -305,7 +305,7 @@ static __attribute__((noinline)) bool sends(
 		struct octets none = *o;
 		none.limit = 0;
 		x.o = &none;
-		if (f->guard.section)
+		if (feed_has_requests(f))
 			feed_requests_taken_back(&x, sending);
 		if (sending->is_announced && kind == FLOW_HTTP1)
 			http1_sent_only(&f->http, &sending->mark, o->iov, o->count, o->limit, 0, feed_http1_event, &x);
@@ -391,7 +391,7 @@ static __attribute__((noinline)) void sent(
 		struct octets gone = *o;
 		gone.limit = result > 0 ? (size_t)result : 0;
 		x.o = &gone;
-		if (__builtin_expect(f->guard.section != 0, 0))
+		if (__builtin_expect(feed_has_requests(f), 0))
 			feed_requests_taken_back(&x, sending);
 		http1_sent_only(&f->http, &sending->mark, o->iov, o->count, o->limit, result > 0 ? (size_t)result : 0,
 			feed_http1_event, &x);

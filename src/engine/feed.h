@@ -81,8 +81,13 @@ void feed_http1_asked(struct feed *x);
 /* The time left, for the server to know (CONTRACT `deadline_header`). Before the octets are announced. */
 void feed_http1_edits(struct feed *x, const struct octets *o, struct sending *sending);
 
-/* Keys `method` and `route`, where the flow's guard has a section: the circuit of each request (feed_requests.c).
- * Before its octets are announced; as it begins, at that octet of x->o; after less has gone than was announced. */
+/* Keys `method` and `route`: the circuit of each request (feed_requests.c). Once there is a record of it a flow keeps
+ * that, whatever a reload makes of its key. */
+static inline bool feed_has_requests(const struct flow *f)
+{
+	return (f->guard.section | atomic_load_explicit(&f->requests, memory_order_relaxed)) != 0;
+}
+/* Before octets are announced; as a request begins, at that octet of x->o; after less has gone than was announced. */
 void feed_requests_announce(struct feed *x, struct sending *sending);
 void feed_requests_begins(struct feed *x, size_t at);
 void feed_requests_taken_back(struct feed *x, const struct sending *sending);
@@ -90,6 +95,8 @@ void feed_requests_taken_back(struct feed *x, const struct sending *sending);
 uint64_t feed_requests_answered(struct flow *f);
 /* HTTP/1 ends: what comes is the origin's. */
 void feed_requests_end(struct flow *f);
+/* The flow's guard is another's from here on: what the requests have in common. */
+void feed_requests_start(struct flow *f);
 void feed_requests_release(struct flow *f);
 
 /* ---- HTTP/2 ---- */

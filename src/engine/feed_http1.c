@@ -1,12 +1,45 @@
 /* HTTP/1 (feed.h). */
 #include <errno.h>
+#include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
 
 #include "base/real.h"
 #include "engine/feed.h"
 #include "engine/wheel.h"
+#include "policy/policy.h"
 #include "wire/http1_skim.h"
+
+/* A request names its server: by `Host`, where all of the head is in one piece, or in TLS by the hello before it. */
+static void look_for_host(struct feed *x, size_t at)
+{
+	struct flow *f = x->f;
+	const struct octets *o = x->o;
+	size_t n = o->count > 0 && o->iov[0].iov_len < o->limit ? o->iov[0].iov_len : o->limit, length;
+	const char *head = o->count > 0 && at < n ? (const char *)o->iov[0].iov_base + at : NULL;
+	const char *end = head ? memmem(head, n - at, "\r\n\r\n", 4) : NULL;
+	const char *host = end ? http1_field(head, (size_t)(end - head) + 4, "Host", &length) : NULL;
+	if (flow_has(f, FLOW_IS_INSIDE)) {
+		host = f->tls.name_length ? f->tls.name : NULL;
+		length = f->tls.name_length;
+	}
+	uint64_t word = flow_word(f);
+	if (!host)
+		return;
+	if (flow_phase_of(word) == FLOW_FRESH)
+		feed_used(f, word, feed_now(x));
+	x->must_arm = true;
+	feed_requests_end(f);
+	feed_let(x, flow_name(f, host, length, feed_gate(x), x->fd, feed_now(x)));
+	feed_requests_start(f);
+}
+
+/* Once a connection, and after a reload; in TLS the ClientHello was the first to tell. */
+static bool must_be_named(const struct flow *f)
+{
+	bool is_told = f->named || flow_has(f, FLOW_IS_INSIDE);
+	return (!is_told || f->named != policy_generation()) && http1_pending(&f->http) <= 1;
+}
 
 static void answer_ends(struct feed *x, const struct http1_event *e)
 {
@@ -18,7 +51,7 @@ static void answer_ends(struct feed *x, const struct http1_event *e)
 	flow_mark(f, FLOW_IS_KEPT);
 	feed_end_by_status(x, FLOW_IDLE);
 	uint64_t place = GUARD_PLACE_KEPT;
-	if (__builtin_expect(f->guard.section != 0, 0))
+	if (__builtin_expect(feed_has_requests(f), 0))
 		place = feed_requests_answered(f);
 	if (http1_pending(&f->http) > 0) {
 		/* The next of those that were sent together: its turn begins. */
@@ -55,7 +88,11 @@ void feed_http1_event(void *context, const struct http1_event *e)
 	switch (e->what) {
 	case HTTP1_REQUEST_BEGINS:
 		flow_mark(f, FLOW_IS_ASKING);
-		if (__builtin_expect(f->guard.section != 0, 0))
+		if (__builtin_expect(f->guard.may_be_named, 0) && must_be_named(f))
+			look_for_host(x, e->at);
+		if (x->is_rejected)
+			break;
+		if (__builtin_expect(feed_has_requests(f), 0))
 			feed_requests_begins(x, e->at);
 		else
 			feed_begins(x, true);

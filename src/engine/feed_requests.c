@@ -45,7 +45,11 @@ static struct requests *attach(struct flow *f)
 		return r;
 	r = pool_at(&pool, index);
 	r->origin = guard_place(&f->guard);
-	r->begun = 0;
+	/* By a reload those before it may have been sent without: they are the origin's. */
+	unsigned pending = http1_pending(&f->http);
+	r->begun = (uint8_t)(pending > 0 ? pending - 1 : 0);
+	for (unsigned i = 0; i < PENDING; i++)
+		atomic_store_explicit(&r->places[i], r->origin, memory_order_relaxed);
 	r->is_open = false;
 	atomic_store_explicit(&r->answered, 0, memory_order_relaxed);
 	atomic_store(&f->requests, index + 1);
@@ -88,7 +92,9 @@ static void take_turn(struct feed *x, uint64_t place)
 	} else if (flow_phase_of(word) == FLOW_WAITING && guard_place(&f->guard) != place) {
 		/* To the origin a connection that has come to a request is well; a request in crumbs was nothing. */
 		enum breaker_outcome outcome = flow_has(f, FLOW_IS_KEPT) ? BREAKER_NEUTRAL : BREAKER_SUCCESS;
-		feed_let(x, flow_move_call(f, word, feed_gate(x), place, outcome, x->fd, feed_now(x)));
+		struct guard to = f->guard;
+		guard_move(&to, place);
+		feed_let(x, flow_move_call(f, word, feed_gate(x), &to, outcome, x->fd, feed_now(x)));
 	}
 }
 
@@ -198,6 +204,13 @@ uint64_t feed_requests_answered(struct flow *f)
 		return GUARD_PLACE_KEPT;
 	uint8_t next = (uint8_t)(atomic_fetch_add(&r->answered, 1) + 1);
 	return atomic_load(&r->places[next % PENDING]);
+}
+
+void feed_requests_start(struct flow *f)
+{
+	struct requests *r = requests_of(f);
+	if (r)
+		r->origin = guard_place(&f->guard);
 }
 
 void feed_requests_end(struct flow *f)

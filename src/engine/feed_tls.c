@@ -71,6 +71,10 @@ void feed_tls_sends(struct feed *x, const struct octets *o, struct sending *send
 		inside_expect(f, x->fd);
 	if (was_shaking)
 		handshake_goes(x);
+	if (__builtin_expect((told & TLS_HELLO) && f->guard.may_be_named, 0))
+		feed_let(x, flow_name(f, f->tls.name, f->tls.name_length, feed_gate(x), x->fd, feed_now(x)));
+	if (x->is_rejected)
+		return;
 	if (told & TLS_REFUSED)
 		tls_fails(x);
 	if (told & TLS_COMPLETE)

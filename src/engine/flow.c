@@ -61,6 +61,7 @@ static void fill(struct flow *f, uint32_t call, int64_t connected_ns, uint32_t g
 {
 	f->guard = *call_guard(call);
 	f->generation = generation;
+	f->named = 0;
 	f->connected_ns = connected_ns;
 	f->first_count = 0;
 	f->carried_count = 0;
@@ -120,7 +121,8 @@ void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t now
 		return;
 	const struct guard_limits *l = &g->limits;
 	bool is_stream = l->protocol == POLICY_PROTOCOL_STREAM;
-	bool learns = (!is_stream && (g->has_circuit || l->header || guard_bounds(l))) || g->limits.bulkhead;
+	bool is_asked_for = g->has_circuit || g->may_be_named || l->header || guard_bounds(l);
+	bool learns = (!is_stream && is_asked_for) || g->limits.bulkhead;
 	uint32_t index = learns ? pool_take(&flow_pool) : POOL_NONE;
 	if (index == POOL_NONE) {
 		call_end(call, BREAKER_SUCCESS, 0, now_ns, now_ns - call_begun_ns(call));
@@ -340,19 +342,33 @@ static inline __attribute__((always_inline)) bool set_out(
 	return atomic_compare_exchange_strong(&f->word, &owned, next);
 }
 
+static void mark_limits(struct flow *f)
+{
+	if (has_limits(&f->guard.limits, (enum flow_kind)atomic_load(&f->kind)))
+		flow_mark(f, FLOW_HAS_LIMITS);
+	else
+		flow_unmark(f, FLOW_HAS_LIMITS);
+}
+
+/* Who is at the other end. */
+static bool peer_of(int fd, struct addr *a)
+{
+	struct sockaddr_storage peer;
+	socklen_t len = sizeof peer;
+	return !guest_is_restricted() && SYS3(SYS_getpeername, fd, &peer, &len) == 0 &&
+	       addr_from_sockaddr(a, (struct sockaddr *)&peer, len);
+}
+
 /* A reload reaches the next call on a kept connection, too: rules and limits are looked up again; the circuit stays,
  * unless the registry has given its place away. */
 __attribute__((noinline)) void flow_follow_reload(struct flow *f, int fd, int64_t now_ns)
 {
-	struct sockaddr_storage peer;
-	socklen_t len = sizeof peer;
 	struct addr a;
 	struct guard g;
 	bool is_evicted = !guard_is_current(&f->guard);
 	f->generation = policy_generation();
 	f->guard.has_circuit &= !is_evicted;
-	if (guest_is_restricted() || SYS3(SYS_getpeername, fd, &peer, &len) != 0 ||
-		!addr_from_sockaddr(&a, (struct sockaddr *)&peer, len) || !guard_find(&a, now_ns, &g))
+	if (!peer_of(fd, &a) || !guard_find(&a, now_ns, &g))
 		return;
 	if (is_evicted) { /* B17: it has another place by now */
 		f->guard.has_circuit = g.has_circuit;
@@ -365,12 +381,10 @@ __attribute__((noinline)) void flow_follow_reload(struct flow *f, int fd, int64_
 	f->guard.reject_errno = g.reject_errno;
 	f->guard.section = g.section;
 	f->guard.enforces = g.enforces;
+	f->guard.may_be_named = g.may_be_named;
 	if (!f->guard.has_circuit)
 		f->guard.limits.bulkhead = 0;
-	if (has_limits(&g.limits, (enum flow_kind)atomic_load(&f->kind)))
-		flow_mark(f, FLOW_HAS_LIMITS);
-	else
-		flow_unmark(f, FLOW_HAS_LIMITS);
+	mark_limits(f);
 }
 
 static inline __attribute__((always_inline)) bool is_rejected(
@@ -497,24 +511,56 @@ static __attribute__((noinline)) void end_bounded(struct flow *f, uint32_t call,
 		release_hold(f, now_ns);
 }
 
-enum flow_begun flow_move_call(struct flow *f, uint64_t seen, enum flow_gate gate, uint64_t place,
+enum flow_begun flow_move_call(struct flow *f, uint64_t seen, enum flow_gate gate, const struct guard *to,
 	enum breaker_outcome outcome, int fd, int64_t now_ns)
 {
 	int64_t begun = atomic_load_explicit(&f->begun_ns, memory_order_relaxed);
 	uint64_t owned = (seen & ~0xffULL) | FLOW_OWNED;
 	if (!flow_step(f, seen, FLOW_OWNED))
 		return FLOW_BEGUN; /* ended meanwhile */
+	bool is_same = guard_place(&f->guard) == guard_place(to);
 	uint32_t call = atomic_exchange(&f->call, 0);
+	f->guard = *to;
+	mark_limits(f);
+	if (is_same) {
+		if (call)
+			call_follow(call - 1, to);
+		atomic_store(&f->call, call);
+		if (!flow_step(f, owned, FLOW_WAITING) && call && atomic_exchange(&f->call, 0) == call)
+			call_end(call - 1, BREAKER_NEUTRAL, 0, now_ns, -1);
+		return FLOW_BEGUN;
+	}
 	if (call)
 		call_moved(call - 1, outcome, now_ns,
 			outcome == BREAKER_SUCCESS ? f->connected_ns - call_begun_ns(call - 1) : -1);
-	guard_move(&f->guard, place);
 	enum flow_begun let = make_call(f, gate, fd, &now_ns, &call);
 	if (call == CALL_NONE)
 		flow_step(f, owned, FLOW_IDLE);
 	else if (!set_out(f, owned, call, begun, now_ns) && atomic_exchange(&f->call, 0) == call + 1)
 		call_end(call, BREAKER_NEUTRAL, 0, now_ns, -1);
 	return let;
+}
+
+enum flow_begun flow_name(struct flow *f, const char *said, size_t n, enum flow_gate gate, int fd, int64_t now_ns)
+{
+	struct addr a;
+	struct guard g;
+	if (f->generation != policy_generation())
+		flow_follow_reload(f, fd, now_ns);
+	f->named = f->generation;
+	if (!peer_of(fd, &a) || !guard_find_named(&f->guard, &a, said, n, now_ns, &g))
+		return FLOW_BEGUN;
+	uint64_t word = flow_word(f);
+	uint32_t call = atomic_load(&f->call);
+	if (flow_phase_of(word) != FLOW_WAITING) {
+		f->guard = g;
+		mark_limits(f);
+		return FLOW_BEGUN;
+	}
+	/* Neutral there (A13); but a probe has found what it was sent for, and nothing else would ever close that
+	 * circuit. */
+	bool is_probe = call && call_is_probe(call - 1);
+	return flow_move_call(f, word, gate, &g, is_probe ? BREAKER_SUCCESS : BREAKER_NEUTRAL, fd, now_ns);
 }
 
 bool flow_end_call(struct flow *f, uint64_t seen, enum flow_phase to, enum breaker_outcome outcome,

@@ -80,7 +80,8 @@ struct flow {
 	_Atomic uint32_t streams;  /* HTTP/2: index + 1 of their record; 0: none */
 	int64_t connected_ns;
 	struct guard guard;
-	uint32_t generation;		 /* of the configuration that guard is of */
+	uint32_t generation; /* of the configuration that guard is of */
+	uint32_t named;	     /* the generation in which what the connection says was looked at; 0: not yet */
 	uint8_t first[SNIFF_CLIENT_MAX]; /* the client's first octets, until they settle what it speaks */
 	uint8_t first_count;
 	struct http1 http;
@@ -204,10 +205,12 @@ enum flow_begun { FLOW_BEGUN, FLOW_REJECTED, FLOW_INTERRUPTED };
  * (GUARD_PLACE_KEPT). */
 enum flow_begun flow_begin_call(
 	struct flow *f, uint64_t seen, enum flow_gate gate, uint64_t place, int fd, int64_t now_ns);
-/* The call in progress, WAITING as seen, turns out to be another circuit's, which is asked to admit it (keys method and
- * route); to the one before the outcome. */
-enum flow_begun flow_move_call(struct flow *f, uint64_t seen, enum flow_gate gate, uint64_t place,
+/* The call in progress, WAITING as seen, turns out to be another guard's. Another circuit is asked to admit it, and the
+ * one before has the outcome. */
+enum flow_begun flow_move_call(struct flow *f, uint64_t seen, enum flow_gate gate, const struct guard *to,
 	enum breaker_outcome outcome, int fd, int64_t now_ns);
+/* What the connection says of itself, the first n octets there (A13): a rule for that takes it over. */
+enum flow_begun flow_name(struct flow *f, const char *said, size_t n, enum flow_gate gate, int fd, int64_t now_ns);
 /* Rules and limits anew after a reload, the circuit's place after an eviction. */
 void flow_follow_reload(struct flow *f, int fd, int64_t now_ns);
 /* A call of one stream among others, that only passes (B20): index + 1, 0: none. One thread at a time. */

@@ -192,6 +192,32 @@ static struct guard_limits limits_of(const struct policy *p)
 	};
 }
 
+static void take_values(struct guard *g, const struct policy *p, const struct addr *a)
+{
+	g->rules = p->rules;
+	g->rules.recovery_max_ms = policy_recovery_max_ms(p, a);
+	g->limits = limits_of(p);
+	g->user_timeout_ms = (uint32_t)(p->tcp_user_timeout_ns / NS_PER_MS);
+	g->reject_errno = (uint8_t)p->reject_errno; /* Linux has 133 */
+	g->has_circuit = false;
+}
+
+static void take_off(struct guard *g, const struct policy *p)
+{
+	g->enforces = p->breaker == POLICY_BREAKER_OFF;
+	if (g->enforces) {
+		/* What counts calls for a bulkhead opens for nothing. */
+		g->rules.failure_threshold = g->rules.window = 0;
+		g->rules.is_observed = true;
+	}
+}
+
+static uint16_t section_of(const struct config *c, const struct policy *p, const struct guard *g)
+{
+	bool is_by_request = p->key == POLICY_KEY_METHOD || p->key == POLICY_KEY_ROUTE;
+	return g->has_circuit && is_by_request ? (uint16_t)(config_policy_index(c, p) + 1) : 0;
+}
+
 /* The long way: match the policy, find or make the circuit. */
 static bool look_up(const struct config *c, const struct addr *a, const char *name, const struct name_ref *ref,
 	int64_t now_ns, struct guard *g)
@@ -202,22 +228,13 @@ static bool look_up(const struct config *c, const struct addr *a, const char *na
 	const struct policy *p = config_match(c, &target, NULL);
 	if (!p)
 		return false;
-	g->rules = p->rules;
-	g->rules.recovery_max_ms = policy_recovery_max_ms(p, a);
-	g->limits = limits_of(p);
-	g->user_timeout_ms = (uint32_t)(p->tcp_user_timeout_ns / NS_PER_MS);
-	g->reject_errno = (uint8_t)p->reject_errno; /* Linux has 133 */
+	take_values(g, p, a);
 	g->has_fallback = p->fallback && p->breaker != POLICY_BREAKER_OBSERVE;
 	g->has_cache = g->has_fallback && strstr(p->fallback, "cache(");
-	g->has_circuit = false;
+	g->may_be_named = config_has_sni(c) && a->family == ADDR_INET;
 	/* With a circuit an address, each address is a call of its own. */
 	g->is_group = has_name && p->key != POLICY_KEY_ADDRESS && (g->all & g->bit) && (g->all & (g->all - 1));
-	g->enforces = p->breaker == POLICY_BREAKER_OFF;
-	if (g->enforces) {
-		/* What counts calls for a bulkhead opens for nothing. */
-		g->rules.failure_threshold = g->rules.window = 0;
-		g->rules.is_observed = true;
-	}
+	take_off(g, p);
 	if ((p->breaker != POLICY_BREAKER_OFF || g->limits.bulkhead) &&
 		circuit_name(circuit, sizeof circuit, p, a, name)) {
 		int at = registry_find_or_add(g->region, circuit, p->section, now_ns);
@@ -234,16 +251,16 @@ static bool look_up(const struct config *c, const struct addr *a, const char *na
 		g->limits.bulkhead = 0;
 	else if (!g->limits.bulkhead)
 		bulkhead_is_off(g->region, g->destination);
-	bool is_by_request = p->key == POLICY_KEY_METHOD || p->key == POLICY_KEY_ROUTE;
-	g->section = g->has_circuit && is_by_request ? (uint16_t)(config_policy_index(c, p) + 1) : 0;
+	g->section = section_of(c, p, g);
 	g->endpoint = 0;
 	if (ref && p->eject == POLICY_EJECT_ON && (g->all & g->bit) && (g->all & (g->all - 1)))
 		g->endpoint = endpoint_find_or_add(
 			g->region, endpoint_name_hash(name), a, g->has_circuit ? (int)g->destination : -1, now_ns);
 	const struct guard_limits *l = &g->limits;
-	g->opens_late = g->has_circuit && !g->limits.bulkhead && !g->endpoint && !g->is_group && !guard_bounds(l) &&
-			l->protocol != POLICY_PROTOCOL_STREAM;
-	return g->endpoint || g->has_circuit || g->has_fallback || l->connect_ns || l->header || guard_bounds(l);
+	g->opens_late = (g->has_circuit || g->may_be_named) && !g->limits.bulkhead && !g->endpoint && !g->is_group &&
+			!guard_bounds(l) && l->protocol != POLICY_PROTOCOL_STREAM;
+	bool is_asked_for = g->has_circuit || g->has_fallback || g->may_be_named || g->endpoint;
+	return is_asked_for || l->connect_ns || l->header || guard_bounds(l);
 }
 
 uint64_t guard_find_request(
@@ -277,6 +294,54 @@ uint64_t guard_find_request(
 	}
 	policy_release(c);
 	return guard_place(&g);
+}
+
+/* As names are written; false: it is none. */
+static bool clean_said(char to[NAMES_MAX + 1], const char *said, size_t n)
+{
+	char text[NAMES_MAX + 1];
+	const char *port = memchr(said, ':', n); /* of a Host */
+	n = port ? (size_t)(port - said) : n;
+	if (n == 0 || n > NAMES_MAX || memchr(said, '\0', n))
+		return false;
+	memcpy(text, said, n);
+	text[n] = '\0';
+	return names_clean(to, text) > 0;
+}
+
+bool guard_find_named(
+	const struct guard *now, const struct addr *a, const char *said, size_t n, int64_t now_ns, struct guard *g)
+{
+	char name[NAMES_MAX + 1], own[NAMES_MAX + 1], circuit[REGION_NAME_MAX + 1];
+	struct name_ref ref;
+	if (!clean_said(name, said, n))
+		return false;
+	const struct config *c = policy_acquire();
+	if (!c)
+		return false;
+	bool has_name = names_find(a, &ref) && names_text(&ref, own);
+	struct target target = {.addr = a, .name = has_name ? own : NULL, .exe = guest_exe()};
+	const struct policy *before = config_match(c, &target, NULL);
+	target.said = name;
+	const struct policy *p = config_match(c, &target, NULL);
+	bool is_another = p && p != before;
+	if (is_another) {
+		*g = *now;
+		take_values(g, p, a);
+		take_off(g, p);
+		guard_move(g, 0);
+		if ((p->breaker != POLICY_BREAKER_OFF || g->limits.bulkhead) &&
+			circuit_name(circuit, sizeof circuit, p, a, name)) {
+			int at = registry_find_or_add(g->region, circuit, p->section, now_ns);
+			if (at >= 0)
+				guard_move(g, ((uint64_t)at + 1) << 32 |
+						      atomic_load_explicit(
+							      &g->region->destinations[at].life, memory_order_acquire));
+		}
+		g->section = section_of(c, p, g);
+	}
+	policy_release(c);
+	return is_another;
 }
 
 /* Not in the cache: asks the policy and the registry. */

@@ -36,6 +36,7 @@ struct guard {
 	bool has_cache : 1;    /* and `cache(AGE)` is in it: its good answers are kept */
 	bool has_fallback : 1; /* a chain, and a policy that does not only observe */
 	bool enforces : 1;     /* the bulkhead rejects though the circuit observes: breaker = off */
+	bool may_be_named : 1; /* a rule by what the connection says (`sni:`) may take it over */
 	uint8_t reject_errno;
 	uint16_t section;	  /* keys `method` and `route`: the policy's index in the configuration + 1; else 0 */
 	uint32_t name;		  /* names_identity of the name, 0: none */
@@ -104,6 +105,10 @@ static inline bool guard_enforces(const struct guard *g)
 {
 	return g->enforces;
 }
+/* What the connection to a says of itself (n octets, as they came) has a rule of its own: its guard. False: it stays as
+ * it is. */
+bool guard_find_named(
+	const struct guard *now, const struct addr *a, const char *said, size_t n, int64_t now_ns, struct guard *g);
 /* The field name that limits.header stands for. */
 const char *guard_header_name(uint8_t header);
 void guard_forked(void);

@@ -35,12 +35,16 @@ static void add_pattern(struct parse *p, const char *s, size_t n)
 		p->has_said_patterns = true;
 		return;
 	}
-	if (!pattern_read(&pattern, c, s, n, &f)) {
+	bool is_read = pattern_read(&pattern, c, s, n, &f);
+	if (is_read && p->place == PLACE_FAULT && pattern.kind == PATTERN_SNI)
+		is_read = pattern_refuse_said(&f);
+	if (!is_read) {
 		complain(p->out, p->line, &f, s, n);
 		return;
 	}
 	c->patterns[c->pattern_count++] = pattern;
 	p->match->count++;
+	c->has_sni |= pattern.kind == PATTERN_SNI;
 	if (pattern.kind == PATTERN_EXE)
 		p->match->has_exe = true;
 	else

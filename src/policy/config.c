@@ -307,6 +307,11 @@ bool config_guards_look_ups(const struct config *c)
 	return c->guards_look_ups;
 }
 
+bool config_has_sni(const struct config *c)
+{
+	return c->has_sni;
+}
+
 bool config_is_broken(const struct config *c)
 {
 	return c->is_broken;

@@ -118,6 +118,8 @@ struct target {
 	const struct addr *addr;
 	const char *name;
 	const char *exe;
+	const char
+		*said; /* what the connection calls its server (SNI, Host), written as name is; null: not known yet */
 };
 /* The first rule that fits in file order, else [defaults]; null: unguarded (a unix socket that no match names).
  * *pattern (may be null): the text that matched, "" for [defaults]. No allocation, no lock: this is on the connect
@@ -131,6 +133,8 @@ const struct policy *config_match_look_up(const struct config *c, const char *na
 bool config_guards_look_up(const struct policy *p);
 bool config_guards_look_ups(const struct config *c);
 
+/* Is there a rule by what connections say (`sni:`)? */
+bool config_has_sni(const struct config *c);
 /* Policies in file order, [defaults] last; null beyond the end. For listings. */
 const struct policy *config_policy(const struct config *c, uint32_t index);
 /* Where it stands among them. */

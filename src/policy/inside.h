@@ -18,6 +18,7 @@ enum pattern_kind {
 	PATTERN_SUFFIX, /* `*.suffix`: host is ".suffix" */
 	PATTERN_NET,	/* an address or a net of them, whatever name led there */
 	PATTERN_UNIX,	/* a path, or @name */
+	PATTERN_SNI,	/* a name that the connection itself says; `sni:*.suffix`: host is ".suffix" */
 	PATTERN_EXE,	/* limits its section to executables */
 };
 
@@ -40,7 +41,7 @@ struct section {
 struct config {
 	size_t size; /* of the mapping */
 	bool is_broken;
-	bool guards_look_ups;
+	bool guards_look_ups, has_sni;
 	bool looks_at_files; /* while it is read: config_source */
 	enum state_kind state;
 	enum control_kind control;

@@ -51,10 +51,19 @@ static bool name_fits(const struct pattern *p, const char *name, size_t len)
 	case PATTERN_HOST: return len == p->host_len && memcmp(name, p->host, len) == 0;
 	case PATTERN_SUFFIX: return len > p->host_len && memcmp(name + len - p->host_len, p->host, p->host_len) == 0;
 	case PATTERN_NET:
+	case PATTERN_SNI:
 	case PATTERN_UNIX:
 	case PATTERN_EXE: break;
 	}
 	return false;
+}
+
+static bool said_fits(const struct pattern *p, const char *said)
+{
+	size_t len = said ? strlen(said) : 0, host_len = p->host_len;
+	if (p->host[0] == '.')
+		return len > host_len && memcmp(said + len - host_len, p->host, host_len) == 0;
+	return len == host_len && memcmp(said, p->host, len) == 0;
 }
 
 /* Not for PATTERN_EXE. */
@@ -66,6 +75,8 @@ static bool place_fits(const struct pattern *p, const struct sight *s)
 		       memcmp(a->path, p->host, p->host_len) == 0;
 	if (s->port < p->low || s->port > p->high)
 		return false;
+	if (p->kind == PATTERN_SNI)
+		return said_fits(p, s->target->said);
 	return p->kind == PATTERN_NET ? net_fits(p, s) : name_fits(p, s->name, s->name_len);
 }
 

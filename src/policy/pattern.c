@@ -221,6 +221,23 @@ static bool read_place(struct pattern *p, struct config *c, const char *s, size_
 	return is_net || read_host(p, c, s, len, fault);
 }
 
+/* sni:HOST, sni:*.SUFFIX, with ports as a host has them. */
+static bool read_sni(struct pattern *p, struct config *c, const char *s, size_t n, struct fault *fault)
+{
+	if (n == 0 || !read_place(p, c, s, n, fault))
+		return n > 0 ? false : wrong(fault, "match: sni: needs a name", "sni:api.internal or sni:*.internal");
+	if (p->kind != PATTERN_HOST && p->kind != PATTERN_SUFFIX)
+		return wrong(
+			fault, "match: sni: takes a name", "sni:api.internal, sni:*.internal or sni:api.internal:443");
+	p->kind = PATTERN_SNI;
+	return true;
+}
+
+bool pattern_refuse_said(struct fault *fault)
+{
+	return wrong(fault, "match: sni: is for destinations alone", "host:port, a net or exe:NAME");
+}
+
 static bool read_unix(struct pattern *p, struct config *c, const char *path, size_t n, struct fault *fault)
 {
 	p->kind = PATTERN_UNIX;
@@ -264,7 +281,7 @@ static bool refuse_url(const char *s, size_t n, const char *slashes, struct faul
 /* "exec:curl", "unx:/run/x": a slip in the kind. */
 static void suggest_kind(const char *s, size_t n, struct fault *fault)
 {
-	static const char *const kinds[] = {"unix", "exe", NULL};
+	static const char *const kinds[] = {"unix", "exe", "sni", NULL};
 	const char *colon = memchr(s, ':', n);
 	const char *kind = colon ? complain_nearest(s, (size_t)(colon - s), kinds) : NULL;
 	if (!kind || fault->suggestion.len > 0)
@@ -287,9 +304,11 @@ bool pattern_read(struct pattern *p, struct config *c, const char *s, size_t n, 
 		is_read = read_unix(p, c, s + 5, n - 5, fault);
 	else if (begins(s, n, "exe:"))
 		is_read = read_exe(p, c, s + 4, n - 4, fault);
-	else if (begins(s, n, "sni:") || begins(s, n, "udp:"))
-		return wrong(fault, "match: this version has no sni: and no udp: patterns",
-			"host:port, *.suffix:port, a net, unix:/path, exe:NAME or *");
+	else if (begins(s, n, "sni:"))
+		is_read = read_sni(p, c, s + 4, n - 4, fault);
+	else if (begins(s, n, "udp:"))
+		return wrong(fault, "match: this version has no udp: patterns",
+			"host:port, *.suffix:port, a net, unix:/path, sni:host, exe:NAME or *");
 	else
 		is_read = read_place(p, c, s, n, fault);
 	if (!is_read)

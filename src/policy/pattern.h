@@ -6,5 +6,7 @@
 
 /* Reads one pattern (n bytes, blanks stripped, commas gone). false: fault says why. Text goes into the pool of c. */
 bool pattern_read(struct pattern *p, struct config *c, const char *s, size_t n, struct fault *fault);
+/* Of a fault, which is decided before the connection says anything: false, and fault says so. */
+bool pattern_refuse_said(struct fault *fault);
 
 #endif

@@ -53,7 +53,7 @@ static const struct line mistakes[] = {
 	{"  match = x://a\tb", "match: a URL is no pattern ('x://a?b'", "did you mean a?b?"},
 	{"  match = 10.1.0.0/8", "match: the address has bits beyond its prefix ('10.1.0.0/8'",
 		"did you mean 10.0.0.0/8?"},
-	{"  match = sni:pay.internal", "match: this version has no sni: and no udp: patterns ('sni:pay.internal'",
+	{"  match = udp:pay.internal:53", "match: this version has no udp: patterns ('udp:pay.internal:53'",
 		NULL},
 	{"  match = exec:curl", "match: not a port ('exec:curl'", "did you mean exe:curl?"},
 	{"  mach = x", "unknown key in [destination NAME] ('mach'", "did you mean match?"},

@@ -162,6 +162,35 @@ static void test_order(void)
 	a.port = 80;
 	tap_ok(config_match(loaded.config, &target, &pattern) == policy_of("two") && strcmp(pattern, "pay") == 0,
 		"then the next that fits; its first pattern is named");
+	static const struct {
+		const char *match, *said;
+		uint16_t port;
+		bool fits;
+	} said[] = {{"sni:pay.test", "pay.test", 443, true}, {"sni:PAY.test.", "pay.test", 443, true},
+		{"sni:pay.test", "a.pay.test", 443, false}, {"sni:*.test", "pay.test", 443, true},
+		{"sni:*.test", "test", 443, false}, {"sni:pay.test:443", "pay.test", 443, true},
+		{"sni:pay.test:443", "pay.test", 444, false}, {"sni:pay.test", NULL, 443, false},
+		{"pay.test", "pay.test", 443, false}, {"exe:curl, sni:pay.test", "pay.test", 443, true},
+		{"exe:wget, sni:pay.test", "pay.test", 443, false}, {"10.0.0.1, sni:x", "pay.test", 443, true}};
+	for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+		char conf[200];
+		snprintf(conf, sizeof conf, "[destination d]\nmatch = %s\n", said[i].match);
+		load_text(conf);
+		set_target(&target, &a, "10.0.0.1", said[i].port, "looked-up.test", "curl");
+		target.said = said[i].said;
+		const struct policy *p = config_match(loaded.config, &target, &pattern);
+		tap_ok(loaded.faults == 0 && (p == policy_of("d")) == said[i].fits, "A13: match = %s: %s, port %u: %s",
+			said[i].match, said[i].said ? said[i].said : "nothing said", said[i].port,
+			said[i].fits ? "fits" : "does not");
+	}
+	load_text("[destination first]\nmatch = 10.0.0.0/8\n[destination said]\nmatch = sni:pay.test\n");
+	set_target(&target, &a, "10.0.0.1", 443, NULL, "curl");
+	target.said = "pay.test";
+	tap_ok(config_match(loaded.config, &target, &pattern) == policy_of("first"),
+		"A13: a rule by address before it goes first");
+	load_text("[destination one]\nmatch = pay:443\n[defaults]\n[destination two]\nmatch = *.x,\n  pay\nmatch = "
+		  "10.0.0.0/8\n[destination three]\nmatch = *\n");
+	set_target(&target, &a, "10.0.0.1", 80, "pay", "curl");
 	target.name = "other";
 	tap_ok(config_match(loaded.config, &target, &pattern) == policy_of("two") && strcmp(pattern, "10.0.0.0/8") == 0,
 		"match may be repeated");
@@ -238,7 +267,10 @@ static void test_refused(void)
 		"unix:relative",
 		"exe:",
 		"exe:/usr/bin/curl",
-		"sni:a",
+		"sni:",
+		"sni:10.0.0.1",
+		"sni:*",
+		"sni:a:0",
 		"udp:a:53",
 		"http://a",
 		"https://a:443/b",
