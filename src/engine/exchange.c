@@ -302,13 +302,8 @@ static __attribute__((noinline)) bool sends(
 	}
 	sending->kind = (uint8_t)kind;
 	if (x.is_rejected) {
-		struct octets none = *o;
-		none.limit = 0;
-		x.o = &none;
-		if (feed_has_requests(f))
-			feed_requests_taken_back(&x, sending);
 		if (sending->is_announced && kind == FLOW_HTTP1)
-			http1_sent_only(&f->http, &sending->mark, o->iov, o->count, o->limit, 0, feed_http1_event, &x);
+			feed_http1_sent_only(&x, o, sending, 0);
 		if (x.is_interrupted) {
 			flow_let_go(f);
 			sending->flow = NULL;
@@ -385,16 +380,9 @@ static __attribute__((noinline)) void sent(
 		x.now_ns = 0;
 	}
 	if (kind == FLOW_HTTP1 && sending->is_announced && result != (ssize_t)o->limit) {
-		/* Less went than was announced: the request may not be whole after all. */
 		if (sending->was_asking)
 			flow_mark(f, FLOW_IS_ASKING);
-		struct octets gone = *o;
-		gone.limit = result > 0 ? (size_t)result : 0;
-		x.o = &gone;
-		if (__builtin_expect(feed_has_requests(f), 0))
-			feed_requests_taken_back(&x, sending);
-		http1_sent_only(&f->http, &sending->mark, o->iov, o->count, o->limit, result > 0 ? (size_t)result : 0,
-			feed_http1_event, &x);
+		feed_http1_sent_only(&x, o, sending, result > 0 ? (size_t)result : 0);
 	}
 	if (result > 0 && !o->is_inside) {
 		atomic_fetch_add_explicit(&f->out, (uint64_t)result, memory_order_relaxed);

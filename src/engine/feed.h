@@ -78,6 +78,8 @@ size_t octets_gather(uint8_t *to, size_t room, const struct octets *o);
 void feed_http1_event(void *context, const struct http1_event *e);
 /* The whole request is with the kernel: from here on an answer is due. */
 void feed_http1_asked(struct feed *x);
+/* Less went than was announced: the request may not be whole after all. */
+void feed_http1_sent_only(struct feed *x, const struct octets *o, const struct sending *sending, size_t gone);
 /* The time left, for the server to know (CONTRACT `deadline_header`). Before the octets are announced. */
 void feed_http1_edits(struct feed *x, const struct octets *o, struct sending *sending);
 

@@ -11,7 +11,7 @@
 #include "wire/http1_skim.h"
 
 /* A request names its server: by `Host`, where all of the head is in one piece, or in TLS by the hello before it. */
-static void look_for_host(struct feed *x, size_t at)
+static __attribute__((noinline)) void look_for_host(struct feed *x, size_t at)
 {
 	struct flow *f = x->f;
 	const struct octets *o = x->o;
@@ -35,7 +35,7 @@ static void look_for_host(struct feed *x, size_t at)
 }
 
 /* Once a connection, and after a reload; in TLS the ClientHello was the first to tell. */
-static bool must_be_named(const struct flow *f)
+static __attribute__((noinline)) bool must_be_named(const struct flow *f)
 {
 	bool is_told = f->named || flow_has(f, FLOW_IS_INSIDE);
 	return (!is_told || f->named != policy_generation()) && http1_pending(&f->http) <= 1;
@@ -129,6 +129,17 @@ void feed_http1_event(void *context, const struct http1_event *e)
 			feed_lose_track(x);
 		break;
 	}
+}
+
+void feed_http1_sent_only(struct feed *x, const struct octets *o, const struct sending *sending, size_t gone)
+{
+	struct octets sent = *o;
+	sent.limit = gone;
+	x->o = &sent;
+	if (feed_has_requests(x->f))
+		feed_requests_taken_back(x, sending);
+	http1_sent_only(&x->f->http, &sending->mark, o->iov, o->count, o->limit, gone, feed_http1_event, x);
+	x->o = o;
 }
 
 void feed_http1_edits(struct feed *x, const struct octets *o, struct sending *sending)
