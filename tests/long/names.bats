@@ -63,7 +63,7 @@ silent() {
 	resolves caller curl 'curl: \(6\) Could not resolve host: silent.test'
 	resolves caller wget "unable to resolve host address .silent.test."
 	resolves caller HttpURLConnection 'UnknownHostException: silent.test'
-	# Two look-ups, of IPv4 and then of IPv6.
+	# Four look-ups: IPv4, then IPv6, and both once more for the command.
 	resolves caller redis-cli 'Could not connect to Redis at silent.test:80: Temporary failure in name resolution' 2000
 	resolves caller psql 'could not translate host name "silent.test" to address: Temporary failure in name resolution'
 	resolves client git 'Could not resolve host: silent.test'
