@@ -565,7 +565,10 @@ static bool read_destination(struct config *c, struct fault_rule *f, const char 
 			complain_plain(out, 0, "too many patterns", s, len, "at most 4096 in all");
 			return false;
 		}
-		if (!pattern_read(&pattern, c, s, len, &why)) {
+		bool is_read = pattern_read(&pattern, c, s, len, &why);
+		if (is_read && pattern.kind == PATTERN_SNI)
+			is_read = pattern_refuse_said(&why);
+		if (!is_read) {
 			complain(out, 0, &why, s, len);
 			return false;
 		}

@@ -40,6 +40,8 @@ static const struct {
 	{"match = *\ntype = refuse\nafter = 1m\nfor = 1h\nramp = off", NULL},
 	{"match = *\ntype = refuse\ndelay = 2s",
 		":4: delay is no parameter of refuse (refuse takes none; delay is of "},
+	{"match = sni:a.test\ntype = refuse",
+		":2: match: sni: is for destinations alone ('sni:a.test'; host:port, a net or exe:NAME)"},
 	{"match = *\ntype = refuse\ndealy = 2s", ":4: unknown key in [fault NAME] ('dealy'; match, type, "},
 	{"match = *\ntype = refuse\ndealy = 2s", "did you mean delay?"},
 	{"match = *\ntype = refsue", ":3: unknown type of fault ('refsue'; refuse, "},
