@@ -60,6 +60,6 @@ load lib/dns
 	RESIL_SET='resolve_timeout=20s' told under "$bin/later" cancel silent.test silent.test
 	assert_output 'EAI_CANCELED EAI_CANCELED EAI_CANCELED EAI_CANCELED'
 	within "$took" 300
-	told under "$bin/later" cancel fine.test
+	told under "$bin/later" cancel-after fine.test
 	assert_output 'EAI_ALLDONE 127.0.0.5'
 }

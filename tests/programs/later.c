@@ -1,7 +1,8 @@
 /* getaddrinfo_a and its kin. usage: later HOW NAME...     says for each name the answer or the error, then the time in
  * ms HOW: wait; nowait (polls gai_error); suspend (gai_suspend until all are over); thread, signal (told by that);
- * cancel (of all, after SIGNAL_MS, by gai_cancel each: says its result first); short (gai_suspend with 50 ms: says its
- * result, then waits); interrupt (a signal ends gai_suspend: says its result). */
+ * cancel (each by gai_cancel, while they are under way: says its result first); cancel-after (once they are over);
+ * short (gai_suspend with 50 ms: says its result, then waits); interrupt (a signal ends gai_suspend: says its result).
+ */
 #include <netdb.h>
 #include <pthread.h>
 #include <signal.h>
@@ -98,7 +99,10 @@ int main(int argc, char **argv)
 		printf("%s ", name_of(gai_suspend(as_const, n, NULL)));
 		ualarm(0, 0);
 	}
-	if (strcmp(how, "cancel") == 0) {
+	bool is_after = strcmp(how, "cancel-after") == 0;
+	while (is_after && is_any_in_progress(list, n))
+		usleep(1000);
+	if (is_after || strcmp(how, "cancel") == 0) {
 		usleep(50000);
 		for (int i = 1; i < n; i++)
 			printf("%s ", name_of(gai_cancel(list[i])));
