@@ -95,8 +95,8 @@ void detour_wake(void);
 bool detour_is_any(void);
 /* Before the thread starts, on whoever starts it: the pair of sockets. False: not to be had. */
 bool detour_prepare(void);
-/* In a fork's child: the parent serves them; keeps: the child takes them over (daemon). */
-void detour_forked(bool keeps);
+/* In a fork's child, whose parent serves them (also after daemon(): they end with it). */
+void detour_forked(void);
 /* The process is about to end: what the app has sent is passed on first, as the kernel would. */
 void detour_flush(void);
 

@@ -2,8 +2,7 @@
  * descriptors of its own, and blocks nowhere else but in the files of end points.
  *
  * Joined for a fork it puts its sockets, as messages, into the pair (their numbers die with its table; what is on its
- * way in a socket stays open), and the next one takes them out again, in the parent or, after daemon(), in the child.
- */
+ * way in a socket stays open), and the next one takes them out again. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <netinet/tcp.h>
@@ -580,13 +579,11 @@ void detour_run(const _Atomic uint32_t *stop)
 	put_away();
 }
 
-void detour_forked(bool keeps)
+void detour_forked(void)
 {
 	me.tid = 0;
 	me.count = 0;
 	cache_forked();
-	if (keeps)
-		return;
 	atomic_store(&detour_pair[0], -1); /* ownfd_drop_all has closed them */
 	atomic_store(&detour_pair[1], -1);
 	atomic_store(&detour_count, 0);

@@ -49,7 +49,7 @@ static void reset_in_child(void)
 	names_forked();
 	deadline_forked();
 	lifetime_forked();
-	detour_forked(false);
+	detour_forked();
 	service_forked();
 }
 
