@@ -119,7 +119,7 @@ set_cache() { export RESIL_SET="fallback=cache($1);failure_threshold=1;recovery_
 	assert_equal "$(code -H 'Accept-Language: en' "$url/vary") $(code "$url/vary")" "504 504"
 	set_cache 1s
 	nap 2.1
-	assert_equal "$(code -H 'Host: a.test' "$url/ok")" 504
+	assert_equal "$(code -H 'Host: a.test' "$url/ok" 2>/dev/null)" 000 # nothing is young enough: no step is left
 	# A file that was changed, or put in another's place, is no answer.
 	set_cache 1h
 	local file files=("$dir"/state/app.cache/*)

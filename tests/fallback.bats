@@ -177,6 +177,20 @@ reply:$dir/fixed.txt (rejected)"
 	assert_equal "$(destination "127.0.0.1:$third_port" fallbacks)" '{}'
 }
 
+@test "a call that a full bulkhead refuses goes to the secondary (D1 D4)" {
+	peer first 127.0.0.1 answer
+	peer second 127.0.0.1 answer
+	shim_part
+	export RESIL_SET="fallback=127.0.0.1:$second_port;max_concurrent=1" RESIL_GROUP=app
+	start holder under "$bin/dial" -k 600 127.0.0.1 "$first_port"
+	is_full() { [ "$(destination "127.0.0.1:$first_port" bulkhead.in_use 2>/dev/null)" = 1 ]; }
+	wait_until is_full
+	for program in wget curl; do served "$program" "$first_port"; done
+	assert_equal "$(peer_accepted first) $(peer_accepted second)" "1 2"
+	assert_equal "$(fallbacks "127.0.0.1:$first_port" secondary)" 2
+	assert_equal "$(destination "127.0.0.1:$first_port" bulkhead.rejected)" 2
+}
+
 @test "a connect that goes on elsewhere leaves errno as it was (E1)" {
 	peer first 127.0.0.1 refuse
 	peer second 127.0.0.1 answer
