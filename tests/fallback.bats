@@ -147,6 +147,28 @@ reply:$dir/fixed.txt (rejected)"
 	assert_equal "$(destination "$name" degraded)" '[]'
 }
 
+@test "spool: what a program sends while the destination is away is kept, and delivered by replay (D6)" {
+	peer first 127.0.0.1 refuse
+	shim_part
+	export RESIL_SET="fallback=spool:$dir/spool;failure_threshold=1;recovery_timeout=1m;recovery_max=1m"
+	local program='import socket, sys
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+s.sendall(sys.argv[2].encode())
+s.shutdown(socket.SHUT_WR)
+assert s.recv(1) == b"" # acknowledged: it is on the disk'
+	for words in one two; do # failed, refused
+		run under python3 -c "$program" "$first_port" "GET /$words HTTP/1.1"$'\r\nHost: x\r\n\r\n'
+		assert_success
+	done
+	assert_equal "$(fallbacks "127.0.0.1:$first_port" spool)" 2
+	peer_now first answer
+	run resil replay "$dir/spool"
+	assert_success
+	assert_equal "$(peer_accepted first)" 2
+	run resil replay "$dir/spool"
+	assert_equal "$(peer_accepted first)" 2
+}
+
 @test "a secondary whose circuit is open is passed over, one that fails leads to the next step (D4)" {
 	peer first 127.0.0.1 refuse
 	peer second 127.0.0.1 refuse
@@ -345,6 +367,13 @@ assert get() == b"ok\n"' "$first_port" "$build/resil"
 	assert_failure 2
 	assert_line "$dir/conf/wrong.conf:3: fallback: no such file ('reply:gone.http'; an absolute path, or one from the configuration file's folder on)"
 	assert_line "$dir/conf/wrong.conf:6: fallback: not a folder ('spool:there.http'; spool:DIR)"
+	# The spool makes its folder, but not what leads there.
+	printf '%s\n' '[defaults]' 'fallback = spool:new' >"$dir/conf/new.conf"
+	run resil check "$dir/conf/new.conf"
+	assert_success
+	printf '%s\n' '[defaults]' 'fallback = spool:new/new' >"$dir/conf/new.conf"
+	run resil check "$dir/conf/new.conf"
+	assert_output --partial "new.conf:2: fallback: no such folder ('spool:new/new';"
 	run resil run -c "$dir/conf/wrong.conf" -- true
 	assert_failure 125
 	assert_output --partial "wrong.conf:3:"

@@ -1,6 +1,7 @@
 /* See chain.h. */
 #include "policy/chain.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "base/addr.h"
@@ -190,11 +191,29 @@ static bool put_folder(struct text *t, const struct config *c, bool has_file)
 	return true;
 }
 
+/* The spool makes its folder, not what leads there. */
+static bool is_to_be_made(const char *path)
+{
+	char parent[CHAIN_TEXT_MAX + 1];
+	size_t n = strlen(path);
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	while (n > 1 && path[n - 1] != '/')
+		n--;
+	text_copy(parent, sizeof parent, path);
+	if (n < sizeof parent)
+		parent[n] = '\0';
+	return sys_access(parent, W_OK | X_OK) == 0;
+}
+
 /* For whoever asks whether a configuration is right, here and now. */
 static bool is_there(const char *path, bool is_folder, struct fault *f)
 {
 	struct stat st;
-	if (sys_stat(path, &st) != 0)
+	int err = sys_stat(path, &st);
+	if (err == -ENOENT && is_folder && is_to_be_made(path))
+		return true;
+	if (err != 0)
 		return wrong(f, is_folder ? "fallback: no such folder" : "fallback: no such file",
 			"an absolute path, or one from the configuration file's folder on");
 	if (is_folder ? !S_ISDIR(st.st_mode) : !S_ISREG(st.st_mode))
