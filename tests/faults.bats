@@ -439,3 +439,19 @@ r = t.parse(sys.argv[1]).getroot(); print(r.get("tests"), r.get("failures"), len
 	run resil verify "$at"
 	assert_failure 2
 }
+
+@test "a fault and a fallback on the same destination: the second server answers in its place, and verify says so (CF8)" {
+	peer server 127.0.0.1 answer
+	peer second 127.0.0.1 answer
+	shim_part
+	local at=127.0.0.1:$server_port rules=(-s failure_threshold=2 -s "fallback=127.0.0.1:$second_port")
+	for i in 1 2 3 4; do run resil run "${rules[@]}" -s recovery_timeout=5m -s recovery_max=5m --fault "refuse $at" -- curl -sSf "http://$at/"; done
+	assert_success
+	assert_output ok
+	assert_equal "$(destination "$at" state)" open
+	assert_equal "$(peer_accepted server)" 0
+	[ "$(peer_accepted second)" -ge 1 ]
+	run resil verify "${rules[@]}" -s recovery_timeout=1s -s connect_timeout=200ms -s deadline=700ms --json "$at" -- curl -sSf "http://$at/"
+	assert_success
+	assert_equal "$(jq -c '[.faults[].fallback]' <<<"$output")" '[true,true,true,true,true]'
+}

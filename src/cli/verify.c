@@ -23,6 +23,7 @@
 
 #define GROUP "verify"
 #define RUNS_MAX 50
+#define FALLBACK_RUNS 5
 #define RECOVERY_NS (90 * NS_PER_S)
 
 static const struct trial {
@@ -255,6 +256,9 @@ static void try_one(const struct verify *v, const struct trial *t, struct findin
 		f->rejected_ns = took;
 	}
 	if (v->has_fallback) {
+		/* One that comes when a probe is due is the probe, and may fail. */
+		for (int i = 0; i < FALLBACK_RUNS && code != v->baseline; i++)
+			code = run_once(v, fault, &took);
 		f->served = KEPT;
 		if (code != v->baseline)
 			breaks(f, &f->served, "the fallback did not serve the program");
