@@ -1,7 +1,9 @@
 #!/usr/bin/env bats
 # Bulkheads: so many calls at once over all processes of a group, and who waits for a place.
 load lib/common
+load lib/services
 load lib/talk
+load lib/http2
 load lib/bulkhead
 
 setup() {
@@ -137,7 +139,7 @@ two_at_once() {
 		wait "${!pid}"
 		assert_equal "$(cut -d' ' -f1,2 "$dir/waits$i.out")" "ok 1"
 	done
-	# A second on an idle machine (tests/long/bulkhead.bats); they would have waited for twenty.
+	# A second where nothing else runs (the unit test has it by the clock); they would have waited for twenty.
 	[ $(($(now_ms) - before)) -lt 5000 ]
 	assert_equal "$(bulkhead "$server_port" in_use)" 3
 	resil metrics | grep -E '^resil_bulkhead_reclaimed_total\{.*\} 3$'
@@ -285,6 +287,16 @@ two_at_once() {
 		run under "$bin/calls" $case "$server_port"
 		assert_equal "$output" "connect $([ $case = eintr ] && echo EINTR || echo ECONNREFUSED)"
 	done
+	# Python waits for the outcome then: it is told one.
+	talks under "$server_port" <<-'END'
+		signal.signal(signal.SIGALRM, lambda *_: None)
+		s = socket.socket()
+		signal.setitimer(signal.ITIMER_REAL, 0.03)
+		assert error_of(s.connect, ("127.0.0.1", port)) == "ETIMEDOUT"
+		assert error_of(s.send, b"x") == "ETIMEDOUT"
+		assert error_of(s.connect, ("127.0.0.1", port)) == "ECONNREFUSED"
+		s.close()
+	END
 	assert_equal "$(bulkhead "$server_port" waiting)" 0
 	asked "$server_port" open-a >/dev/null
 }
@@ -339,4 +351,36 @@ two_at_once() {
 	assert_equal "$(asked "$other_port" most)" 5
 	assert_equal "$(bulkhead "$server_port" in_use)" 0
 	assert_equal "$(bulkhead "$other_port" in_use)" 5
+}
+
+@test "each stream of an HTTP/2 connection has a place while it is open; one that finds none goes without (D1 A11 B20)" {
+	serves_http2 http2 <<-'END'
+		kept = []
+		def asked(server, sid, path):
+		    if path == "/all":
+		        for one in kept:
+		            server.answer(one)
+		        kept.clear()
+		        server.answer(sid)
+		    else:
+		        kept.append(sid)
+	END
+	server_port=$http2_port
+	set='max_concurrent=3' both_http2 "$http2_port" <<-'END'
+		import json
+		def in_use():
+		    return json.loads(resil("status", "--json"))["groups"][0]["destinations"][-1]["bulkhead"]["in_use"] if is_guarded else None
+		c = Client()
+		sids = [c.ask("/keep") for _ in range(2)]
+		assert in_use() in (None, 2), in_use()
+		sids += [c.ask("/keep") for _ in range(2)]
+		assert in_use() in (None, 3), in_use()
+		if is_guarded:
+		    assert error_of(dial) == "ECONNREFUSED"
+		sids.append(c.ask("/all"))
+		c.until(*sids)
+		assert [c.status[sid] for sid in sids] == [200] * 5
+		assert in_use() in (None, 0), in_use()
+		c.s.close()
+	END
 }

@@ -131,10 +131,20 @@ static inline enum connect_begun refuse(struct attempt *at, int64_t call_begun_n
 	return CONNECT_REJECTED;
 }
 
+/* A handler has ended the wait, and nothing is under way, though many who are told EINTR wait for the outcome then: a
+ * socket that was never connected is writable and has no error. So it has one: ours. A further connect begins anew. */
+static void tell_interrupted(struct slot *s, uint64_t word, int fd)
+{
+	atomic_store(&s->cookie, slot_read_cookie(fd));
+	atomic_fetch_or(&s->traits, TRAIT_TOLD);
+	slot_change(s, word, SLOT_EXPIRED, true);
+	errno = EINTR;
+}
+
 /* The bulkhead, behind the circuit: TRACKED with a slot and the call that has it (CALL_NONE: there is none to be had),
  * or REJECTED and errno. at->begun_ns moves on with a wait. */
 static __attribute__((noinline)) enum connect_begun begin_bounded(
-	const struct slot *s, struct attempt *at, struct circuit_token *token, uint32_t *call)
+	struct slot *s, int fd, struct attempt *at, struct circuit_token *token, uint32_t *call)
 {
 	const struct guard *g = &at->guard;
 	int64_t *now_ns = &at->begun_ns;
@@ -147,7 +157,7 @@ static __attribute__((noinline)) enum connect_begun begin_bounded(
 	switch (admission_of_connect(g, token, &patience, *now_ns, &slot)) {
 	case ADMISSION_GRANTED: break;
 	case ADMISSION_LATE: errno = ETIMEDOUT; return CONNECT_REJECTED;
-	case ADMISSION_INTERRUPTED: errno = EINTR; return CONNECT_REJECTED;
+	case ADMISSION_INTERRUPTED: tell_interrupted(s, word, fd); return CONNECT_REJECTED;
 	default: return refuse(at, begun_ns);
 	}
 	*now_ns = slot.held_ns;
@@ -183,7 +193,7 @@ static inline enum connect_begun begin_guarded(struct slot *s, int fd, struct at
 		}
 		if (__builtin_expect(g->limits.bulkhead == 0, 1))
 			call = call_begin(g, &token, now);
-		else if (begin_bounded(s, at, &token, &call) != CONNECT_TRACKED)
+		else if (begin_bounded(s, fd, at, &token, &call) != CONNECT_TRACKED)
 			return CONNECT_REJECTED;
 		now = at->begun_ns;
 		if (call == CALL_NONE) {

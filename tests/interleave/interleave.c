@@ -13,6 +13,7 @@
 
 #include "../unit/tap.h"
 #include "base/clock.h"
+#include "core/bulkhead.h"
 #include "core/circuit.h"
 #include "core/events.h"
 #include "core/identity.h"
@@ -156,6 +157,7 @@ static struct region region, hold[THREADS];
 static struct destination as_made[CAPACITY], as_begun[CAPACITY];
 static struct region_header header;
 static struct member members[THREADS];
+static struct waiter waiters[THREADS];
 static uint64_t first_seq;
 static struct circuit_token token[THREADS];
 static enum breaker_decision decision[THREADS];
@@ -198,6 +200,9 @@ static void begin_anew(void)
 	memcpy(region.destinations, as_begun, sizeof as_begun);
 	for (int i = 0; i < THREADS; i++)
 		memcpy(&region.members[hold[i].me], &members[i], sizeof members[i]);
+	memcpy(region.waiters, waiters, sizeof waiters);
+	region.header->waiters_high = header.waiters_high;
+	region.header->tickets = header.tickets;
 	region.header->registry_full = header.registry_full;
 	region.header->registry_evictions = header.registry_evictions;
 	first_seq = region.header->event_seq;
@@ -210,6 +215,9 @@ static void begun(void)
 	for (int i = 0; i < THREADS; i++)
 		memcpy(&members[i], &region.members[hold[i].me], sizeof members[i]);
 	memcpy(as_begun, region.destinations, sizeof as_begun);
+	memcpy(waiters, region.waiters, sizeof waiters);
+	header.waiters_high = region.header->waiters_high;
+	header.tickets = region.header->tickets;
 	header.registry_full = region.header->registry_full;
 	header.registry_evictions = region.header->registry_evictions;
 }
@@ -217,6 +225,8 @@ static void begun(void)
 static void clean(void)
 {
 	memcpy(region.destinations, as_made, sizeof as_made);
+	memset(region.waiters, 0, sizeof waiters);
+	region.header->waiters_high = 0;
 	join_all();
 	now = NOW;
 	memset(token, 0, sizeof token);
@@ -472,6 +482,162 @@ static void timed_rate_calls(void)
 	rules.window = WINDOW_IS_TIME | 1000;
 }
 
+/* ---- the bulkhead (D1 D2) ---- */
+
+static const struct bulkhead_rules one_slot = {.max = 1}, two_slots = {.max = 2};
+static uint64_t hold_of[THREADS], held_before;
+static struct bulkhead_place place_of[THREADS];
+static uint32_t bell_before[THREADS];
+
+static bool is_dead(void)
+{
+	return is_killed[0] || is_killed[1] || is_killed[2];
+}
+
+/* Slots in use by the living, and all of them free again once they have given theirs back: also what the dead had, as
+ * soon as somebody looks, and nobody is left in the queue. */
+static void is_whole(const struct bulkhead_rules *bounds)
+{
+	int64_t later = now + 200 * NS_PER_MS;
+
+	for (int i = 0; i < count; i++)
+		if (!is_killed[i] && hold_of[i])
+			tap_expect(bulkhead_release(&hold[i], hold_of[i], now), "a hold is none");
+	bulkhead_collect(&hold[count - 1], 0, later);
+	tap_expect(bulkhead_in_use(&region, 0) == 0, "%u are left taken", bulkhead_in_use(&region, 0));
+	for (int i = 0; i < count; i++)
+		if (!is_killed[i] && place_of[i].ticket)
+			bulkhead_leave(&hold[i], 0, &place_of[i], -1, later);
+	tap_expect(bulkhead_waiting(&region, 0, later) == 0, "somebody is left in the queue");
+	uint64_t all[2] = {0};
+	for (uint32_t i = 0; i < bounds->max; i++)
+		tap_expect(
+			(all[i] = bulkhead_take(&hold[count - 1], 0, bounds, 0, later)) != 0, "a slot cannot be had");
+	tap_expect(bulkhead_take(&hold[count - 1], 0, bounds, 0, later) == 0, "one too many");
+	for (uint32_t i = 0; i < bounds->max; i++)
+		bulkhead_release(&hold[count - 1], all[i], later);
+}
+
+static void begin_slots(void)
+{
+	registry_find_or_add(&region, "a:1", "", now);
+	memset(hold_of, 0, sizeof hold_of);
+	memset(place_of, 0, sizeof place_of);
+}
+
+static void one_is_held(void)
+{
+	begin_slots();
+	held_before = bulkhead_take(&hold[0], 0, &one_slot, 0, now);
+	first()->bulkhead.checked_ns = now; /* nobody looks for the dead meanwhile */
+}
+
+static void takes_one(int i)
+{
+	hold_of[i] = 0;
+	hold_of[i] = bulkhead_take(&hold[i], 0, &one_slot, 0, now);
+}
+
+static void takes_of_two(int i)
+{
+	hold_of[i] = 0;
+	hold_of[i] = bulkhead_take(&hold[i], 0, &two_slots, 0, now);
+}
+
+static void as_many_as(uint32_t max, const struct bulkhead_rules *bounds)
+{
+	uint32_t n = 0, dead = 0;
+
+	for (int i = 0; i < count; i++) {
+		n += !is_killed[i] && hold_of[i] != 0;
+		dead += is_killed[i];
+	}
+	tap_expect(n <= max && n + dead >= max, "%u hold one of %u", n, max);
+	is_whole(bounds);
+}
+
+static void one_has_it(void)
+{
+	as_many_as(1, &one_slot);
+}
+
+static void two_have_them(void)
+{
+	as_many_as(2, &two_slots);
+}
+
+/* Who gives it back, and another who takes it: never two, and a second giving back frees nothing. */
+static void gives_back(int i)
+{
+	hold_of[i] = 0;
+	bulkhead_release(&hold[i], held_before, now);
+	tap_expect(!bulkhead_release(&hold[i], held_before, now), "given back twice");
+}
+
+static void given_once(void)
+{
+	uint32_t n = bulkhead_in_use(&region, 0);
+	tap_expect(n == (hold_of[1] != 0) + (uint32_t)(hold_of[2] != 0 && count > 2) || is_dead(), "%u taken", n);
+	tap_expect(!(hold_of[1] && hold_of[2] && count > 2), "two have it");
+	if (is_killed[0] && bulkhead_in_use(&region, 0) != 0 && !hold_of[1])
+		region.members[hold[0].me].id = 0;
+	is_whole(&one_slot);
+}
+
+/* Who waits, up to its sleep: it has a slot, or its bell has rung, or whoever gives back has not come to it yet. */
+static void waits(int i)
+{
+	hold_of[i] = 0;
+	place_of[i].ticket = 0;
+	if (!bulkhead_queue(&hold[i], 0, now + NS_PER_S, now, &place_of[i]))
+		return;
+	bell_before[i] = place_of[i].bell;
+	hold_of[i] = bulkhead_take(&hold[i], 0, &one_slot, place_of[i].ticket, now);
+	if (hold_of[i])
+		bulkhead_leave(&hold[i], 0, &place_of[i], 0, now);
+}
+
+static bool is_rung(int i)
+{
+	return region.waiters[place_of[i].index].bell != bell_before[i];
+}
+
+static void nobody_sleeps_by_a_free_slot(void)
+{
+	if (!is_dead() && bulkhead_in_use(&region, 0) == 0)
+		for (int i = 1; i < count; i++)
+			tap_expect(place_of[i].ticket == 0 || is_rung(1) || (count > 2 && is_rung(2)),
+				"all sleep, and the slot is free");
+	tap_expect(!(hold_of[1] && hold_of[2] && count > 2) || is_dead(), "two have it");
+	is_whole(&one_slot);
+}
+
+/* One that leaves in vain while a slot is given back. */
+static void waits_in_vain(int i)
+{
+	waits(i);
+	if (place_of[i].ticket)
+		bulkhead_leave(&hold[i], 0, &place_of[i], -1, now);
+}
+
+static void left_without_a_trace(void)
+{
+	if (!is_dead() && count > 2 && bulkhead_in_use(&region, 0) == 0 && place_of[2].ticket)
+		tap_expect(is_rung(2), "the next sleeps, and the slot is free");
+	is_whole(&one_slot);
+}
+
+/* The dead's slot, seen by two at once. */
+static void dead_holder(void)
+{
+	one_is_held();
+	first()->bulkhead.checked_ns = 0;
+	region.members[hold[0].me].id = 0;
+	memcpy(&hold[0], &region, sizeof region);
+	hold[0].me = -1;
+	member_join(&hold[0], getpid(), start_ticks, "interleave", 1);
+}
+
 /* A mode set by hand against a verdict and an admission. */
 static void forces(int i)
 {
@@ -505,6 +671,18 @@ static const struct scenario {
 	{"a new name, with room", 2, 3, true, empty, {finds, finds}, one_place},
 	{"a new name, in a full registry", 2, 2, true, full, {finds, finds}, one_place},
 	{"two writers and a reader", 3, 2, true, empty, {tells, tells, reads}, both_there},
+	{"a slot and two who take it", 2, 3, true, begin_slots, {takes_one, takes_one}, one_has_it},
+	{"two slots and three", 3, 2, true, begin_slots, {takes_of_two, takes_of_two, takes_of_two}, two_have_them},
+	{"a slot given back and taken", 2, 3, true, one_is_held, {gives_back, takes_one}, given_once},
+	{"a slot given back and two who take it", 3, 2, false, one_is_held, {gives_back, takes_one, takes_one},
+		given_once},
+	{"a slot given back and one who waits", 2, 3, true, one_is_held, {gives_back, waits},
+		nobody_sleeps_by_a_free_slot},
+	{"a slot given back and two who wait", 3, 2, false, one_is_held, {gives_back, waits, waits},
+		nobody_sleeps_by_a_free_slot},
+	{"one who waits in vain, and the next", 3, 2, true, one_is_held, {gives_back, waits_in_vain, waits},
+		left_without_a_trace},
+	{"a dead one's slot and two who look", 2, 3, true, dead_holder, {takes_one, takes_one}, one_has_it},
 	{"a rate of calls reached by two", 2, 3, true, two_rate_calls, {fails, fails}, rate_opened},
 	{"a rate in time reached by two", 2, 2, true, timed_rate_calls, {fails, fails}, rate_opened},
 };

@@ -55,7 +55,7 @@ bulkhead() { destination "127.0.0.1:$1" "bulkhead.$2"; }
 bulkhead_is() { [ "$(bulkhead "$1" "$2" 2>/dev/null)" = "$3" ]; } # PORT FIELD VALUE
 # holder NAME PORT GATE: a curl in the background that is answered when the gate opens; returns when it is with the server.
 holder() {
-	start "$1" under curl -sS -m "$TEST_TIMEOUT" "http://127.0.0.1:$2/gate-$3"
+	start "$1" under curl -sS -m $((TEST_TIMEOUT * 3)) "http://127.0.0.1:$2/gate-$3"
 	wait_until begun server "gate-$3"
 }
 # waiter NAME PORT PATH: a blocking client in the background; returns when it waits, as the N-th.

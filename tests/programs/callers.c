@@ -1,6 +1,6 @@
 /* Many callers of one HTTP server at once: each thread makes its calls one after the other, each on a connection of its
- * own. Says "ok N refused N other N longest MS" (of those that were answered) when all have ended.
- * usage: callers THREADS CALLS PORT PATH [ready]      ready: waits for a byte, or the end, on stdin */
+ * own; after a refusal a moment later. Says "ok N refused N other N longest MS" (of those that were answered) when all
+ * have ended. usage: callers THREADS CALLS PORT PATH [ready]      ready: waits for a byte, or the end, on stdin */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -33,6 +33,8 @@ static void *caller(void *unused)
 		if (error == 0)
 			while (took > most && !atomic_compare_exchange_weak(&longest, &most, took))
 				;
+		if (error == ECONNREFUSED)
+			usleep(10000); /* as one would */
 		atomic_fetch_add(error == 0 ? &answered : error == ECONNREFUSED ? &refused : &others, 1);
 	}
 	return unused;
