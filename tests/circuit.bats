@@ -38,7 +38,10 @@ dual_peers() { # MODE_OF_V6 MODE_OF_V4
 		run traced "$dir/trace.$i" under curl -sS "http://127.0.0.1:$server_port/"
 		assert_failure 7
 	done
-	assert_equal "$(cat "$dir"/trace.* >"$dir/trace"; connects_to "$server_port" "$dir/trace")" 5
+	# Where eight starts take longer than the waits, one of them each time is a probe.
+	probes=$(transitions "127.0.0.1:$server_port" | grep -c '>half_open' || true)
+	assert [ "$probes" -lt 3 ] # one of three at least has been stopped
+	assert_equal "$(cat "$dir"/trace.* >"$dir/trace"; connects_to "$server_port" "$dir/trace")" $((5 + probes))
 	peer_now server answer
 	wait_until retry_is_due "127.0.0.1:$server_port"
 	for i in 1 2 3; do
@@ -47,7 +50,10 @@ dual_peers() { # MODE_OF_V6 MODE_OF_V4
 		assert_output ok
 	done
 	assert_equal "$(destination "127.0.0.1:$server_port" state)" closed
-	assert_equal "$(transitions "127.0.0.1:$server_port" | xargs)" "closed>open open>half_open half_open>closed"
+	run transitions "127.0.0.1:$server_port"
+	refused=$(printf 'open>half_open half_open>open %.0s' $(seq "$probes"))
+	[ "$probes" != 0 ] || refused=
+	assert_equal "$(xargs <<<"$output")" "closed>open ${refused}open>half_open half_open>closed"
 }
 
 @test "the call that trips keeps its own errno, later ones get reject_errno (B13)" {

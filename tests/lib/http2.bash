@@ -1,5 +1,6 @@
 # HTTP/2 servers and clients of a few lines of python each, by Debian's python3-h2. Load it after `lib/services` and `lib/talk`.
 
+nursery_modules='h2.config h2.connection h2.errors h2.events h2.exceptions h2.settings'
 http2_prelude='
 import h2.config, h2.connection, h2.errors, h2.events, h2.exceptions, h2.settings
 '
@@ -81,9 +82,10 @@ def serve(c):
 '
 # serves_http2 NAME: a server; python on stdin defines asked(server, stream, path), called with each whole request.
 serves_http2() {
-	start "$1" bare python3 -u -c "$server_prelude$http2_prelude$http2_server$(cat)$server_main"
-	wait_until file_has '^port ' "$dir/$1.out"
-	printf -v "$1_port" %s "$(sed -n 's/^port //p' "$dir/$1.out")"
+	local code
+	all_of code
+	python "$1" "$server_prelude$http2_prelude$http2_server$code$server_main"
+	server_is_there "$1"
 }
 
 http2_client='
@@ -146,7 +148,11 @@ class Client:
         return self.status.get(sid)
 '
 # both_http2 PORT [WORDS]: as both (talk.bash), with class Client.
-both_http2() { both "$@" <<<"$http2_prelude$http2_client$(cat)"; }
+both_http2() {
+	local code
+	all_of code
+	both "$@" <<<"$http2_prelude$http2_client$code"
+}
 
 # nghttpd_start: a server of files; nghttpd_port, its folder $dir/www.
 nghttpd_start() {
@@ -182,13 +188,12 @@ def code_of(channel, method, timeout=None):
 # serves_grpc NAME: python on stdin defines answer(method, request, context).
 serves_grpc() {
 	local code
-	code=$(cat)
+	all_of code
 	start "$1" bare python3 -u -c "$server_prelude$grpc_prelude
 $code
 server, port = serve_on(0)
 say('port', port)
 server.wait_for_termination()
 threading.Event().wait()"
-	wait_until file_has '^port ' "$dir/$1.out"
-	printf -v "$1_port" %s "$(sed -n 's/^port //p' "$dir/$1.out")"
+	server_is_there "$1"
 }

@@ -7,7 +7,7 @@ up() {
 	wait_until is_up "$@"
 }
 is_up() {
-	! is_gone "$2" || fail "$1 did not start: $(cat "$dir/$1.out" "$dir/$1.err")"
+	! is_gone "$2" || in_vain "$1 did not start: $(cat "$dir/$1.out" "$dir/$1.err")" || return
 	listens "$3"
 }
 
@@ -39,7 +39,7 @@ postgres_start() {
 	wait_until postgres_answers
 }
 postgres_answers() {
-	! is_gone "$postgres_pid" || fail "postgres did not start: $(cat "$dir/postgres.err")"
+	! is_gone "$postgres_pid" || in_vain "postgres did not start: $(cat "$dir/postgres.err")" || return
 	bare psql -w -h 127.0.0.1 -p "$postgres_port" -U tester -c 'select 1' postgres >/dev/null 2>&1
 }
 # Ends it in order, so that it leaves nothing behind in shared memory.

@@ -61,4 +61,5 @@ for n in range(rounds):
     kill(waiter)
 print("%d rounds, the longest wait %d ms" % (rounds, longest * 1000))
 if longest * 1000 > limit_ms:
+    open(os.environ.get("TEST_LATE", os.devnull), "w").close()
     sys.exit("seed %d: %d ms is more than %d" % (seed, longest * 1000, limit_ms))

@@ -1,15 +1,15 @@
 /* A server that behaves as it is told: the other side of the tests and of the demo. One thread, one port, no
  * dependency.
  *
- * usage: peer ADDRESS PORT MODE        ADDRESS: 127.0.0.1, ::1, ...; PORT 0: any free one
- * MODE, and later each line on stdin: one of the table `modes` below, or `quit`.
- * Says on stdout, a line each:
- *   MODE PORT                          the mode is in force
- *   accepted PEERPORT
+ * usage: peer ADDRESS PORT MODE [PIPE]        ADDRESS: 127.0.0.1, ::1, ...; PORT 0: any free one
+ * MODE, and later each line on stdin: one of the table `modes` below, or `quit`. With PIPE, which it makes, each line
+ * in that. Says on stdout, a line each: MODE PORT                          the mode is in force accepted PEERPORT
  *   closed PEERPORT MS IN OUT WHO      MS from accept to end; IN, OUT: when the last octet was received and sent (-1:
  *                                      none); WHO ended it: reset, end (the client), peer (we) */
+// link: -static
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -401,12 +402,26 @@ static bool obey(void)
 	return true;
 }
 
+/* Opened for both ways: it never ends, and each command may open and close it. */
+static void listen_to(const char *pipe)
+{
+	int fd;
+
+	unlink(pipe);
+	if (mkfifo(pipe, 0600) != 0)
+		die(pipe);
+	fd = open(pipe, O_RDWR);
+	if (fd < 0 || dup2(fd, STDIN_FILENO) < 0)
+		die(pipe);
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	size_t first = 0;
 
-	if (argc != 4) {
-		fprintf(stderr, "usage: peer ADDRESS PORT MODE, one of:");
+	if (argc != 4 && argc != 5) {
+		fprintf(stderr, "usage: peer ADDRESS PORT MODE [PIPE], one of:");
 		for (; first < MODE_COUNT; first++)
 			fprintf(stderr, " %s", modes[first].name);
 		fprintf(stderr, "\n");
@@ -418,6 +433,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "peer: no such mode: '%s'\n", argv[3]);
 		return 2;
 	}
+	if (argc == 5)
+		listen_to(argv[4]);
 	signal(SIGPIPE, SIG_IGN);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	set_address(argv[1], argv[2]);
