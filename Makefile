@@ -26,6 +26,9 @@ cli_src := $(wildcard src/cli/*.c)
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(1)))
 llhttp_obj := $(BUILD)/obj/llhttp/llhttp.o $(BUILD)/obj/llhttp/api.o $(BUILD)/obj/llhttp/http.o
 
+# Where one target makes others: on all processors, unless the caller has said on how many.
+MAKE_ALL = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+
 # Quiet but for a word a file; V=1 shows the commands instead.
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$(2)')
@@ -64,7 +67,7 @@ $(BUILD)/obj/src/cli/run.o: ALL_CFLAGS += -DRESIL_PREFIX='"$(PREFIX)"'
 
 # The shim: nothing but libc is shared, nothing but the taken names is let out.
 exports := $(BUILD)/exports.map
-$(exports): src/hook/exports.map.in src/base/taken.h
+$(exports): src/hook/exports.map.in src/base/taken.h | deps-build
 	@mkdir -p $(@D)
 	$(call say,CPP,$@)
 	$(Q)$(CC) -E -P -x c -Isrc $< -o $@
@@ -141,27 +144,29 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/rooms.a
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -Itests/fuzz -MMD -MP -MF $(BUILD)/obj/fuzz-$*.d -o $@ $< $(BUILD)/fuzz/rooms.a \
 		$(ALL_LDFLAGS) -l:libinih.a -lpthread $(link_flags)
 
-.PHONY: fuzz fuzz-build sanitize
+.PHONY: fuzz fuzz-build sanitize sanitize-build
 fuzz-build: $(addprefix $(BUILD)/fuzz/,$(fuzz_names))
 fuzz:
 	@scripts/deps fuzz
-	@$(MAKE) --no-print-directory fuzz-build BUILD=$(BUILD)/clang-fuzz CC=clang CFLAGS='$(fuzz_flags) -Werror'
+	@$(MAKE_ALL) fuzz-build BUILD=$(BUILD)/clang-fuzz CC=clang CFLAGS='$(fuzz_flags) -Werror'
 	@BUILD=$(BUILD)/clang-fuzz FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz $(FUZZ)
 
-# The unit tests under ASan with UBSan, then under TSan; and gcc's analyzer over all of the source.
-sanitize:
+# The unit tests under ASan with UBSan, then under TSan; and gcc's analyzer over all of the source. sanitize-build does what needs processors
+# alone: it builds them and analyzes; what a later sanitize then repeats of it is nothing.
+sanitize sanitize-build:
 	@scripts/deps check
-	@BUILD=$(BUILD) CC='$(CC)' scripts/sanitize
+	@BUILD=$(BUILD) CC='$(CC)' scripts/sanitize $(if $(filter %-build,$@),build)
 
 .PHONY: deps-build demo check
 deps-build:
 	@scripts/deps build
-demo: all
+demo:
 	@scripts/deps demo
+	@$(MAKE_ALL) all
 	@scripts/demo
 check:
 	@scripts/deps check
-	@$(MAKE) --no-print-directory all unit
+	@$(MAKE_ALL) all unit
 	@BUILD=$(BUILD) scripts/check
 
 # Long: sixteen clients against every way in which a server fails (three of them are part of check), and the shim against a system that
@@ -170,7 +175,7 @@ LONG ?= tests/long/*.bats
 .PHONY: long
 long:
 	@scripts/deps $(if $(findstring databases,$(wildcard $(LONG))),long,check)
-	@$(MAKE) --no-print-directory all unit
+	@$(MAKE_ALL) all unit
 	@BUILD=$(BUILD) FILE_TIMEOUT=900 scripts/check $(LONG)
 
 # Longer: programs at full load against servers that fail at random; a short form is part of long.
@@ -178,25 +183,25 @@ SOAK_SECONDS ?= 1200
 .PHONY: soak
 soak:
 	@scripts/deps check
-	@$(MAKE) --no-print-directory all unit
+	@$(MAKE_ALL) all unit
 	@BUILD=$(BUILD) SOAK_SECONDS=$(SOAK_SECONDS) FILE_TIMEOUT=$$(($(SOAK_SECONDS) + 300)) scripts/check tests/long/soak.bats
 
 # Long: other people's suites under the shim and without.
 .PHONY: conformance
 conformance:
 	@scripts/deps conformance
-	@$(MAKE) --no-print-directory all
+	@$(MAKE_ALL) all
 	@BUILD=$(BUILD) scripts/conformance
 
 # What the shim costs (doc/performance.md): counts against budgets, gating; times against others, not gating.
 .PHONY: bench bench-wall
 bench:
 	@scripts/deps bench
-	@$(MAKE) --no-print-directory all
+	@$(MAKE_ALL) all
 	@BUILD=$(BUILD) scripts/bench all
 bench-wall:
 	@scripts/deps bench-wall
-	@$(MAKE) --no-print-directory all
+	@$(MAKE_ALL) all
 	@BUILD=$(BUILD) scripts/bench wall
 
 # The example belongs in /etc/resil. Who may not write there (PREFIX in a home) has it under PREFIX.
@@ -246,7 +251,7 @@ deb:
 	lintian --fail-on error --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog $(deb_dir)/*.changes
 deb-check:
 	@scripts/deps check deb
-	@$(MAKE) --no-print-directory all deb
+	@$(MAKE_ALL) all deb
 	@BUILD=$(BUILD) scripts/check tests/package/deb.bats
 
 c_files := $(wildcard src/*/*.[ch] tests/unit/*.[ch] tests/model/*.[ch] tests/torture/*.[ch] tests/interleave/*.[ch] tests/fuzz/*.[ch] tests/programs/*.[ch])
