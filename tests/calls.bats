@@ -596,9 +596,9 @@ pipelined() { # COUNT: sent together; the answers come one by one, slower all in
 		s, n = dial(), int(sys.argv[2])
 		s.sendall(GET % b"" * n)
 		for i in range(n):
-		    assert answer(s) == (200, b"ok\n")
+		    assert in_time(300, answer, s) == (200, b"ok\n")
 		assert not readable(s, 900)
-		assert get(s) == (200, b"ok\n")
+		assert in_time(300, get, s) == (200, b"ok\n")
 	END
 }
 @test "twenty pipelined requests: no failure and no limit (A8)" {

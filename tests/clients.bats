@@ -17,13 +17,20 @@ fails_fast() {
 	for run in 1 2 3 4 5 6; do
 		traced "$dir/trace" under "${cmd[@]}" >"$dir/run.out" 2>&1 </dev/null && fail "run $run succeeds"
 		assert_equal "run $run: $?" "run $run: $code"
-		diff <(normalised <"$dir/bare.out") <(normalised <"$dir/run.out") || fail "run $run says something else than without the shim"
+		same_words || fail "run $run says something else than without the shim"
 		connects=$(connects_to "$dead_port" "$dir/trace")
 		total=$((total + connects))
 	done
 	assert_equal "connects of all runs: $total" "connects of all runs: 5"
 	assert_equal "connects of run 6: $connects" "connects of run 6: 0"
 	assert_equal "$(destination "127.0.0.1:$dead_port" state)" open
+}
+
+same_words() {
+	local as_bare as_run
+	IFS= read -rd '' as_bare <"$dir/bare.out" || true
+	IFS= read -rd '' as_run <"$dir/run.out" || true
+	[ "$as_bare" = "$as_run" ] || diff <(normalised <"$dir/bare.out") <(normalised <"$dir/run.out")
 }
 
 @test "curl: five refusals open, the sixth never leaves the process (B10 B13)" { fails_fast curl; }

@@ -223,7 +223,8 @@ load lib/http2
 		c = Client()
 		hung, dripped = c.ask("/hang"), c.ask("/drip")
 		begin = ms()
-		c.until(dripped)
+		while dripped not in c.done:
+		    assert in_time(200, c.read)
 		assert ms() - begin >= 1000 and c.body[dripped] == b"x" * 20
 		if is_guarded:
 		    begin = ms()
@@ -455,7 +456,10 @@ load lib/http2
 		pool = futures.ThreadPoolExecutor(5)
 		begin = ms()
 		codes = list(pool.map(lambda i: code_of(channel, "/s/hang", 20), range(5)))
-		assert codes == [14] * 5 and ms() - begin < 2500, (codes, ms() - begin)
+		took = ms() - begin
+		if took >= 2500:
+		    late()
+		assert codes == [14] * 5 and took < 2500, (codes, took)
 		assert code_of(channel, "/s/hang", 20) == 14
 		channel.close()
 	END

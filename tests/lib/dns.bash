@@ -36,10 +36,11 @@ dns_is_up() {
 }
 # zone NAME HOW [ADDRESS]...: what the server says of a name, from its next question on.
 zone() {
-	{
-		grep -v "^$1 " "$dir/zone" || true
-		echo "$*"
-	} >"$dir/zone.new"
+	local line zone=
+	while IFS= read -r line; do
+		[[ $line == "$1 "* ]] || zone+=$line$'\n'
+	done <"$dir/zone"
+	printf '%s' "$zone$*"$'\n' >"$dir/zone.new"
 	mv "$dir/zone.new" "$dir/zone"
 }
 # queries NAME: how often it was asked.

@@ -976,7 +976,7 @@ static void all_broken(void)
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
-	uint64_t n = argc > 2 ? strtoull(argv[2], NULL, 0) : 200000, first = argc > 3 ? strtoull(argv[3], NULL, 0) : 1;
+	uint64_t n = argc > 2 ? strtoull(argv[2], NULL, 0) : 100000, first = argc > 3 ? strtoull(argv[3], NULL, 0) : 1;
 
 	if (argc < 3 && getenv("FUZZ_RUNS")) /* scripts/sanitize: a part of them will do */
 		n = strtoull(getenv("FUZZ_RUNS"), NULL, 0) * 10;

@@ -230,13 +230,14 @@ static void test_bad_files(void)
 	tap_ok(loaded.faults == 1 && strstr(loaded.errors, "binary"), "a file of /proc is read to its end");
 }
 
-/* Files are looked over eight bytes at a time: every byte at every place in them. */
+/* Files are looked over eight bytes at a time: every byte at every place in them, and what follows it of each length
+ * with each of both. */
 static void test_every_byte(void)
 {
 	char text[40];
 	for (unsigned byte = 0; byte < 256; byte++) {
 		for (size_t at = 1; at < 26; at++) {
-			for (size_t after = 0; after < 10; after += 3) {
+			for (size_t after = (byte + at) % 4 * 3, once = 1; once; once = 0) {
 				size_t n = at + 1 + after;
 				memset(text, '#', sizeof text);
 				text[at] = (char)byte;
