@@ -104,6 +104,7 @@ static void *next_of(const char *name)
 	if ((at = next_of(#name)))                                                                                     \
 		*(void **)&real.name = at;
 #define TAKEN_LIB(ret, name, params, args) TAKEN_SYS(ret, name, params, args, 0)
+#define TAKEN_LATE(ret, name, params, args)
 void real_resolve(void)
 {
 	void *at;

@@ -5,12 +5,18 @@
  * TAKEN_SYS(return type, name, parameters, arguments, system call): a thin wrapper; before our constructor has resolved
  * the real one, the system call itself is made (jemalloc reads files while it starts, before anybody's constructor).
  * TAKEN_LIB(return type, name, parameters, arguments): more than a system call; resolved at its first use when that
- * comes before our constructor. TAKEN_ASM(name): a body in assembly, its real function kept in real.h by hand.
+ * comes before our constructor. TAKEN_LATE: the same, always resolved at its first use, so that starting costs nothing
+ * for what few programs call; never for one that a signal handler or a fork's child may call. TAKEN_ASM(name): a body in assembly, its real function kept in real.h by hand.
  * TAKEN_OWN(name): a body that needs no real function of its own (execl builds an argv and goes on as execv).
  * TAKEN_ALIAS(name, alias): another exported name of the same body.
  * TAKEN_TLS(return type, name, parameters, arguments): forwarded to the caller's own definition (tls_library.h).
  * Variadic ones are rows of fixed parameters: the calling conventions we know pass the same integer registers.
  */
+
+#ifndef TAKEN_LATE
+#define TAKEN_LATE(...) TAKEN_LIB(__VA_ARGS__)
+#define TAKEN_LATE_IS_LIB
+#endif
 
 /* clang-format off */
 /* connections */
@@ -70,9 +76,9 @@ TAKEN_LIB(FILE *, freopen64, (const char *path, const char *mode, FILE *f), (pat
 TAKEN_LIB(int, getaddrinfo,
 	(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **res),
 	(node, service, hints, res))
-TAKEN_LIB(int, getaddrinfo_a, (int mode, struct gaicb *list[], int n, struct sigevent *event), (mode, list, n, event))
-TAKEN_LIB(int, gai_suspend, (const struct gaicb *const list[], int n, const struct timespec *timeout), (list, n, timeout))
-TAKEN_LIB(int, gai_cancel, (struct gaicb * request), (request))
+TAKEN_LATE(int, getaddrinfo_a, (int mode, struct gaicb *list[], int n, struct sigevent *event), (mode, list, n, event))
+TAKEN_LATE(int, gai_suspend, (const struct gaicb *const list[], int n, const struct timespec *timeout), (list, n, timeout))
+TAKEN_LATE(int, gai_cancel, (struct gaicb * request), (request))
 TAKEN_LIB(struct hostent *, gethostbyname, (const char *name), (name))
 TAKEN_LIB(struct hostent *, gethostbyname2, (const char *name, int family), (name, family))
 TAKEN_LIB(int, gethostbyname_r,
@@ -136,3 +142,9 @@ TAKEN_ALIAS(write, __write)
 TAKEN_ALIAS(close, __close)
 TAKEN_ALIAS(dup2, __dup2)
 TAKEN_ALIAS(fcntl, __fcntl)
+/* clang-format on */
+
+#ifdef TAKEN_LATE_IS_LIB
+#undef TAKEN_LATE
+#undef TAKEN_LATE_IS_LIB
+#endif
