@@ -28,7 +28,8 @@ two_at_once() {
 	for i in 1 2 3 4 5 6 7 8; do start "curl$i" under curl -sS "http://127.0.0.1:$server_port/in-0"; done
 	for i in 1 2 3 4 5 6 7 8; do
 		pid=curl${i}_pid
-		run wait "${!pid}"
+		status=0
+		wait "${!pid}" || status=$?
 		assert_equal "$status" 7
 	done
 	assert_equal "$(bulkhead "$server_port" rejected)" 8

@@ -13,10 +13,10 @@ asker_start() { # PORT [VARIABLE=VALUE...]
 	asker_pid=$!
 	asked=0
 }
-has_said() { [ "$(wc -l <"$dir/asker.said")" -ge "$asked" ] || is_gone "$asker_pid"; }
+asker_has_said() { [ "$(wc -l <"$dir/asker.said")" -ge "$asked" ] || is_gone "$asker_pid"; }
 asks() {
 	begin_asking "$*"
-	wait_until has_said
+	wait_until asker_has_said
 	said=$(sed -n "${asked}p" "$dir/asker.said")
 }
 begin_asking() {
@@ -342,10 +342,10 @@ except OSError as e: print(e.args[0])'
 	done
 	run api http://resil/v1/faults
 	assert_output --partial '"name":"hang","type":"hang","spec":"hang 127.0.0.1:'
-	refute has_said
+	refute asker_has_said
 	run api -X DELETE http://resil/v1/faults/hang
 	assert_output '{"lifted":1}'
-	wait_until has_said
+	wait_until asker_has_said
 	assert_equal "$(sed -n "${asked}s/ .*//p" "$dir/asker.said")" ETIMEDOUT
 	asks ask
 	assert_equal "${said% *}" ok
@@ -355,10 +355,10 @@ except OSError as e: print(e.args[0])'
 	wait_until file_has '"blackhole"' <(api http://resil/v1/events)
 	run api http://resil/health
 	assert_output --partial '"status":"healthy"'
-	refute has_said
+	refute asker_has_said
 	run api -X DELETE http://resil/v1/faults
 	assert_output '{"lifted":1}'
-	wait_until has_said
+	wait_until asker_has_said
 	assert_equal "$(sed -n "${asked}s/ .*//p" "$dir/asker.said")" ECONNRESET
 	run api -X DELETE http://resil/v1/faults/nothing
 	assert_output --partial 'no fault of that name'
