@@ -3,6 +3,8 @@
 load lib/common
 load lib/table
 load lib/tls
+load lib/talk
+load lib/bulkhead
 
 # The name is known to nobody but the connection.
 by_name() { # NAME [under|bare] [OPTION]... PATH
@@ -155,4 +157,163 @@ ok
 	assert_equal "$(jq -r '.rule, .breaker' <<<"$output" | xargs)" 'pay pay.test:443'
 	run resil which -c "$dir/conf" --json 10.1.2.3:443
 	assert_equal "$(jq -r .rule <<<"$output")" first
+}
+
+# A client's words for the name, and how many hold or wait for a slot of a destination (-1: none is shown).
+named='
+import json
+def request(name, path):
+    return (GET % path.encode()).replace(b"127.0.0.1", name.encode())
+def slots(name, what="in_use"):
+    found = [d for g in json.loads(resil("status", "--json"))["groups"] for d in g["destinations"] if d["name"] == name]
+    return found[0]["bulkhead"][what] if found and found[0].get("bulkhead") else -1
+def comes(said):
+    end = ms() + 60000
+    while not said():
+        assert ms() < end, "it does not come"
+        time.sleep(0.02)
+def opens(gate):
+    subprocess.run(["curl", "-sS", "http://127.0.0.1:%d/open-%s" % (port, gate)], env={}, stdout=subprocess.DEVNULL, check=True)
+'
+
+@test "max_concurrent is of whom the connection calls: the address's slot is free from there on, and none is left over (A13 D1)" {
+	counts server
+	scheme=http
+	run by_name pay.test bare /in-0
+	assert_output '200 '
+	shim_part
+	conf 'max_concurrent = 1' '[destination here]' 'match = 127.0.0.1' 'max_concurrent = 2'
+	export RESIL_GROUP=app
+	slots_are() { # of pay, of the address
+		assert_equal "$(destination "pay.test:$server_port" bulkhead.in_use) $(bulkhead "$server_port" in_use)" "$1 $2"
+	}
+	by() { start "$1" under curl -sS --connect-to "$2:$server_port:127.0.0.1:$server_port" "http://$2:$server_port/$3"; }
+	by first pay.test gate-a
+	wait_until begun server gate-a
+	slots_are 1 0
+	run by_name pay.test under /in-1
+	assert_output '000 '
+	assert_failure 55
+	slots_are 1 0
+	assert_equal "$(destination "pay.test:$server_port" bulkhead.rejected)" 1
+	assert_equal "$(server_said server 'begins in-1')" 0
+	by second other.test gate-b
+	by third other.test gate-b
+	wait_until begun server gate-b 2
+	slots_are 1 2
+	run by_name other.test under /in-1
+	assert_failure 7
+	for gate in a b; do asked "$server_port" "open-$gate" >/dev/null; done
+	wait "$first_pid" "$second_pid" "$third_pid"
+	slots_are 0 0
+	for name in pay other; do
+		run by_name "$name.test" under /in-1
+		assert_output '200 '
+	done
+	slots_are 0 0
+}
+
+@test "a send that names its connection waits for a slot where it blocks, also in the circuit that it has; a rule without frees it (A13 D1 D2)" {
+	counts server
+	shim_part
+	printf '%s\n' '[destination pay]' 'match = sni:pay.test, sni:localhost' 'max_concurrent = 1' 'max_wait = 20s' \
+		'[destination free]' 'match = sni:free.test' 'key = section' >"$dir/conf"
+	export RESIL_CONF=$dir/conf
+	cat >"$dir/session.py" <<-'END'
+		def at(host):
+		    s = socket.socket()
+		    s.connect(socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)[0][4])
+		    return s
+		for host, name in ("127.0.0.1", "pay.test"), ("localhost", "localhost"):
+		    of = "%s:%d" % (name, port)
+		    s, t, u = at(host), at(host), at(host)
+		    s.sendall(request(name, "gate-" + name))
+		    assert slots(of) == 1
+		    t.setblocking(False)
+		    assert error_of(t.send, request(name, "in-0")) == "ECONNRESET"
+		    def lets_go():
+		        comes(lambda: slots(of, "waiting") == 1)
+		        opens(name)
+		        answer(s)  # its end is what gives the slot back
+		    thread = threading.Thread(target=lets_go)
+		    thread.start()
+		    u.sendall(request(name, "in-0"))
+		    assert answer(u) == (200, b"ok\n")
+		    thread.join()
+		    assert slots(of) == 0 and slots(of, "rejected") == 1
+		    for c in s, t, u:
+		        c.close()
+	END
+	talks under "$server_port" <<<"$named$(cat "$dir/session.py")"
+	assert_equal "$(destination "localhost:$server_port" calls | jq -c '[.success, .neutral, .failure]')" '[2,0,0]'
+	# The connect's own rule has the slot, and the name's takes none: in the circuit of both it is free again.
+	printf '%s\n' '[destination free]' 'match = sni:localhost' 'max_concurrent = off' '[defaults]' 'max_concurrent = 1' >"$dir/conf"
+	cat >"$dir/session.py" <<-'END'
+		def at():
+		    s = socket.socket()
+		    s.connect(socket.getaddrinfo("localhost", port, socket.AF_INET, socket.SOCK_STREAM)[0][4])
+		    return s
+		for i in range(3):
+		    s = at()
+		    s.sendall(request("localhost", "gate-%d" % i))
+		    t = at()
+		    assert error_of(at) == "ECONNREFUSED"
+		    t.sendall(request("localhost", "in-0"))
+		    assert answer(t) == (200, b"ok\n")
+		    opens(str(i))
+		    assert answer(s) == (200, b"ok\n")
+	END
+	RESIL_GROUP=free talks under "$server_port" <<<"$named$(cat "$dir/session.py")"
+}
+
+@test "a ClientHello waits for a slot; what a handler ended asks for one again when it goes again (A13 D2 E1)" {
+	counts server
+	make_certificate
+	tls_peer inside answer
+	shim_part
+	conf 'key = section' 'max_concurrent = 1' 'max_wait = 20s'
+	talks under "$server_port" "$inside_port" <<<"$named$(
+		cat <<-'END'
+			import ssl
+			handled, is_through = [], []
+			signal.signal(signal.SIGUSR1, lambda *_: handled.append(1))
+			holder = dial()
+			holder.sendall(request("pay.test", "gate-s"))
+			assert slots("pay") == 1
+			main = threading.main_thread().ident
+			def ends():
+			    comes(lambda: slots("pay", "waiting") == 1)
+			    signal.pthread_kill(main, signal.SIGUSR1)
+			    comes(lambda: handled)
+			    comes(lambda: is_through or slots("pay", "waiting") == 1)
+			    assert not is_through
+			    opens("s")
+			    answer(holder)
+			thread = threading.Thread(target=ends)
+			thread.start()
+			s = ssl._create_unverified_context().wrap_socket(dial(int(sys.argv[2])), server_hostname="pay.test")
+			is_through.append(1)
+			thread.join()
+			s.sendall(request("pay.test", ""))
+			assert s.recv(12) == b"HTTP/1.1 200"
+		END
+	)"
+}
+
+@test "a secondary is not taken for the one that it stands in for, whatever the connection calls it (A13 D4)" {
+	counts server
+	counts other
+	scheme=http
+	shim_part
+	free_port=$(python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
+	printf '%s\n' '[destination pay]' 'match = sni:pay.test' 'max_concurrent = 1' '[destination first]' "match = 127.0.0.1:$free_port" \
+		"fallback = 127.0.0.1:$other_port" >"$dir/conf"
+	export RESIL_CONF=$dir/conf
+	under python3 -c "$client_prelude"'
+s = dial()
+s.sendall(GET.replace(b"127.0.0.1", b"pay.test") % b"in-0")
+assert answer(s) == (200, b"ok\n")' "$free_port"
+	run destination "pay.test:$other_port" state
+	assert_failure
+	assert_equal "$(destination "127.0.0.1:$other_port" calls.success)" 1
 }

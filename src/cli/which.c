@@ -174,10 +174,17 @@ static void rule_origin(char *to, size_t cap, const struct finding *f)
 		snprintf(to, cap, "%s", config_file(f->config)[0] ? config_file(f->config) : "built-in");
 }
 
+static struct target target_of(const struct place *p, const char *exe)
+{
+	const char *name = p->name[0] ? p->name : NULL;
+	return (struct target){
+		.addr = &p->addr, .name = p->is_said ? NULL : name, .exe = exe, .said = p->is_said ? name : NULL};
+}
+
 /* The next fault of the configuration that fits, from *i on. */
 static const struct fault_rule *next_fault(const struct finding *f, uint32_t *i)
 {
-	struct target target = {.addr = f->addr, .name = f->place->name[0] ? f->place->name : NULL, .exe = f->exe};
+	struct target target = target_of(f->place, f->exe);
 	const struct fault_rule *fault;
 	while ((fault = config_fault(f->config, (*i)++)) != NULL)
 		if (config_fault_fits(f->config, fault, &target))
@@ -316,9 +323,7 @@ static bool is_named_for_exe(const struct config *c, const struct target *target
 
 static int show(const struct options *o, const struct settings *s, const struct place *p, const char *exe)
 {
-	const char *name = p->name[0] ? p->name : NULL;
-	struct target target = {
-		.addr = &p->addr, .name = p->is_said ? NULL : name, .exe = exe, .said = p->is_said ? name : NULL};
+	struct target target = target_of(p, exe);
 	struct finding f = {.config = s->config, .place = p, .pattern = "", .addr = &p->addr, .exe = exe};
 	struct groups g = {0};
 	struct circuit_view v;

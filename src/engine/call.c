@@ -255,6 +255,11 @@ void call_follow(uint32_t call, const struct guard *g)
 	at(call)->guard.limits = g->limits;
 }
 
+struct circuit_token *call_token(uint32_t call)
+{
+	return &at(call)->token;
+}
+
 const struct guard *call_guard(uint32_t call)
 {
 	return &at(call)->guard;

@@ -83,8 +83,10 @@ void call_attempt_dropped(uint32_t call, int64_t now_ns);
 void call_attempt_abandoned(uint32_t call, uint32_t endpoint, int64_t begun_ns, int64_t now_ns);
 /* It goes on as another circuit's (flow_move_call): its own has the outcome, its address hears from that other call. */
 void call_moved(uint32_t call, enum breaker_outcome outcome, int64_t now_ns, int64_t latency_ns);
-/* It goes on in the same circuit by other rules and limits. */
+/* It goes on in the same circuit by other rules and limits. With another bulkhead it has no slot just then. */
 void call_follow(uint32_t call, const struct guard *g);
+/* By whoever has taken the call, and no other may end it: its admission. */
+struct circuit_token *call_token(uint32_t call);
 /* Is it a probe? Its outcome is worth a system call. */
 bool call_is_probe(uint32_t call);
 /* Declares what waits: at exit and exec all of it, else what has waited over a second. */

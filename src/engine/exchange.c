@@ -304,6 +304,8 @@ static __attribute__((noinline)) bool sends(
 	if (x.is_rejected) {
 		if (sending->is_announced && kind == FLOW_HTTP1)
 			feed_http1_sent_only(&x, o, sending, 0);
+		if (sending->is_announced && kind == FLOW_TLS)
+			tls_records_sent_only(&f->tls, o->iov, o->count, 0, &sending->tls_mark);
 		if (x.is_interrupted) {
 			flow_let_go(f);
 			sending->flow = NULL;

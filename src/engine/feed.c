@@ -75,7 +75,9 @@ void feed_used(struct flow *f, uint64_t fresh, int64_t now_ns)
 /* Where the bulkhead is full: may this send wait? Inside of TLS it cannot be told of a signal. */
 enum flow_gate feed_gate(const struct feed *x)
 {
-	if (__builtin_expect(x->f->guard.limits.bulkhead == 0, 1) || !x->o || x->o->how & MSG_DONTWAIT ||
+	const struct guard *g = &x->f->guard;
+	/* What has none may be about to move to where there is one. */
+	if (__builtin_expect(g->limits.bulkhead == 0 && !g->may_be_named, 1) || !x->o || x->o->how & MSG_DONTWAIT ||
 		atomic_load_explicit(&x->s->traits, memory_order_relaxed) & TRAIT_NONBLOCKING)
 		return FLOW_ASKS;
 	return x->o->is_inside ? FLOW_WAITS_ON : FLOW_WAITS;

@@ -51,7 +51,7 @@ static void handshake_goes(struct feed *x)
 	if (flow_phase_of(word) == FLOW_ANSWERING)
 		flow_step(f, word, FLOW_WAITING); /* what was said in clear before belongs to the same call */
 	else
-		feed_begins(x, false);
+		feed_begins(x, f->named != 0); /* a hello whose wait for a slot was interrupted goes again, and asks */
 	flow_mark(f, FLOW_HAS_SENT);
 	x->must_arm = true;
 }
@@ -71,6 +71,8 @@ void feed_tls_sends(struct feed *x, const struct octets *o, struct sending *send
 		inside_expect(f, x->fd);
 	if (was_shaking)
 		handshake_goes(x);
+	if (x->is_rejected)
+		return;
 	if (__builtin_expect((told & TLS_HELLO) && f->guard.may_be_named, 0))
 		feed_let(x, flow_name(f, f->tls.name, f->tls.name_length, feed_gate(x), x->fd, feed_now(x)));
 	if (x->is_rejected)

@@ -381,7 +381,7 @@ __attribute__((noinline)) void flow_follow_reload(struct flow *f, int fd, int64_
 	f->guard.reject_errno = g.reject_errno;
 	f->guard.section = g.section;
 	f->guard.enforces = g.enforces;
-	f->guard.may_be_named = g.may_be_named;
+	f->guard.may_be_named = g.may_be_named && !f->guard.is_secondary;
 	if (!f->guard.has_circuit)
 		f->guard.limits.bulkhead = 0;
 	mark_limits(f);
@@ -474,8 +474,11 @@ enum flow_begun flow_begin_call(
 	int64_t begun_ns = now_ns;
 	if (!flow_step(f, seen, FLOW_OWNED))
 		return FLOW_BEGUN; /* another thread has */
-	if (__builtin_expect(place != GUARD_PLACE_KEPT, 0))
+	if (__builtin_expect(place != GUARD_PLACE_KEPT, 0)) {
+		if (place != guard_place(&f->guard))
+			release_hold(f, now_ns);
 		guard_move(&f->guard, place);
+	}
 	uint64_t owned = (seen & ~0xffULL) | FLOW_OWNED;
 	uint32_t call;
 	enum flow_begun begun = make_call(f, gate, fd, &now_ns, &call);
@@ -511,6 +514,55 @@ static __attribute__((noinline)) void end_bounded(struct flow *f, uint32_t call,
 		release_hold(f, now_ns);
 }
 
+/* Its guard is another's from here on: a slot that the connection held of another destination is free. */
+static void take_guard(struct flow *f, const struct guard *to, int64_t now_ns)
+{
+	if (guard_place(&f->guard) != guard_place(to))
+		release_hold(f, now_ns);
+	f->guard = *to;
+	mark_limits(f);
+}
+
+/* The call goes on in its circuit by the rules of the flow's guard: with a slot of that one's bulkhead, where it is
+ * another than before. */
+static enum flow_begun follow_call(struct flow *f, uint32_t call, enum flow_gate gate, int64_t *now_ns)
+{
+	struct admission_slot slot;
+	const struct guard *g = &f->guard;
+	bool has_other = call_guard(call)->limits.bulkhead != g->limits.bulkhead;
+	if (has_other) {
+		admission_release(g, call_take_hold(call), *now_ns);
+		release_hold(f, *now_ns);
+	}
+	call_follow(call, g);
+	if (!has_other || !g->limits.bulkhead)
+		return FLOW_BEGUN;
+	struct circuit_token *token = call_token(call);
+	int64_t begun_ns = token->begun_ns;
+	enum flow_begun begun = take_slot(f, gate, token, *now_ns, &slot);
+	token->begun_ns = begun_ns; /* a wait has admitted it anew */
+	if (begun == FLOW_BEGUN) {
+		call_put_slot(call, &slot);
+		*now_ns = slot.held_ns;
+	}
+	return begun;
+}
+
+/* The flow is OWNED, and its call's circuit the same as before. */
+static enum flow_begun follow(struct flow *f, uint64_t owned, enum flow_gate gate, uint32_t call, int64_t now_ns)
+{
+	enum flow_begun begun = call ? follow_call(f, call - 1, gate, &now_ns) : FLOW_BEGUN;
+	if (begun != FLOW_BEGUN) { /* its circuit knows nothing of it any more */
+		call_moved(call - 1, BREAKER_NEUTRAL, now_ns, -1);
+		flow_step(f, owned, FLOW_IDLE);
+		return begun;
+	}
+	atomic_store(&f->call, call);
+	if (!flow_step(f, owned, FLOW_WAITING) && call && atomic_exchange(&f->call, 0) == call)
+		call_end(call - 1, BREAKER_NEUTRAL, 0, now_ns, -1);
+	return FLOW_BEGUN;
+}
+
 enum flow_begun flow_move_call(struct flow *f, uint64_t seen, enum flow_gate gate, const struct guard *to,
 	enum breaker_outcome outcome, int fd, int64_t now_ns)
 {
@@ -520,16 +572,9 @@ enum flow_begun flow_move_call(struct flow *f, uint64_t seen, enum flow_gate gat
 		return FLOW_BEGUN; /* ended meanwhile */
 	bool is_same = guard_place(&f->guard) == guard_place(to);
 	uint32_t call = atomic_exchange(&f->call, 0);
-	f->guard = *to;
-	mark_limits(f);
-	if (is_same) {
-		if (call)
-			call_follow(call - 1, to);
-		atomic_store(&f->call, call);
-		if (!flow_step(f, owned, FLOW_WAITING) && call && atomic_exchange(&f->call, 0) == call)
-			call_end(call - 1, BREAKER_NEUTRAL, 0, now_ns, -1);
-		return FLOW_BEGUN;
-	}
+	take_guard(f, to, now_ns);
+	if (is_same)
+		return follow(f, owned, gate, call, now_ns);
 	if (call)
 		call_moved(call - 1, outcome, now_ns,
 			outcome == BREAKER_SUCCESS ? f->connected_ns - call_begun_ns(call - 1) : -1);
@@ -553,8 +598,7 @@ enum flow_begun flow_name(struct flow *f, const char *said, size_t n, enum flow_
 	uint64_t word = flow_word(f);
 	uint32_t call = atomic_load(&f->call);
 	if (flow_phase_of(word) != FLOW_WAITING) {
-		f->guard = g;
-		mark_limits(f);
+		take_guard(f, &g, now_ns);
 		return FLOW_BEGUN;
 	}
 	/* Neutral there (A13); but a probe has found what it was sent for, and nothing else would ever close that

@@ -206,7 +206,7 @@ enum flow_begun { FLOW_BEGUN, FLOW_REJECTED, FLOW_INTERRUPTED };
 enum flow_begun flow_begin_call(
 	struct flow *f, uint64_t seen, enum flow_gate gate, uint64_t place, int fd, int64_t now_ns);
 /* The call in progress, WAITING as seen, turns out to be another guard's. Another circuit is asked to admit it, and the
- * one before has the outcome. */
+ * one before has the outcome; so is another bulkhead, and what was held of the one before is free. */
 enum flow_begun flow_move_call(struct flow *f, uint64_t seen, enum flow_gate gate, const struct guard *to,
 	enum breaker_outcome outcome, int fd, int64_t now_ns);
 /* What the connection says of itself, the first n octets there (A13): a rule for that takes it over. */

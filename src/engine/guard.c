@@ -199,11 +199,6 @@ static void take_values(struct guard *g, const struct policy *p, const struct ad
 	g->limits = limits_of(p);
 	g->user_timeout_ms = (uint32_t)(p->tcp_user_timeout_ns / NS_PER_MS);
 	g->reject_errno = (uint8_t)p->reject_errno; /* Linux has 133 */
-	g->has_circuit = false;
-}
-
-static void take_off(struct guard *g, const struct policy *p)
-{
 	g->enforces = p->breaker == POLICY_BREAKER_OFF;
 	if (g->enforces) {
 		/* What counts calls for a bulkhead opens for nothing. */
@@ -212,17 +207,34 @@ static void take_off(struct guard *g, const struct policy *p)
 	}
 }
 
-static uint16_t section_of(const struct config *c, const struct policy *p, const struct guard *g)
+/* The circuit that its policy and its name make, and what hangs on there being one; after take_values. */
+static void take_circuit(struct guard *g, const struct config *c, const struct policy *p, const struct addr *a,
+	const char *name, const struct name_ref *ref, int64_t now_ns)
 {
+	char circuit[REGION_NAME_MAX + 1];
+	guard_move(g, 0);
+	if ((p->breaker != POLICY_BREAKER_OFF || g->limits.bulkhead) &&
+		circuit_name(circuit, sizeof circuit, p, a, name)) {
+		int at = registry_find_or_add(g->region, circuit, p->section, now_ns);
+		if (at >= 0 && ref && p->key != POLICY_KEY_ADDRESS && p->key != POLICY_KEY_SECTION) {
+			uint32_t hashes[NAMES_ADDRESSES];
+			circuit_know(g->region, (uint32_t)at, hashes, names_current(ref, hashes), now_ns);
+		}
+		if (at >= 0)
+			guard_move(g, guard_place_at(g->region, (uint32_t)at));
+	}
+	if (!g->has_circuit)
+		g->limits.bulkhead = 0;
+	else if (!g->limits.bulkhead)
+		bulkhead_is_off(g->region, g->destination);
 	bool is_by_request = p->key == POLICY_KEY_METHOD || p->key == POLICY_KEY_ROUTE;
-	return g->has_circuit && is_by_request ? (uint16_t)(config_policy_index(c, p) + 1) : 0;
+	g->section = g->has_circuit && is_by_request ? (uint16_t)(config_policy_index(c, p) + 1) : 0;
 }
 
 /* The long way: match the policy, find or make the circuit. */
 static bool look_up(const struct config *c, const struct addr *a, const char *name, const struct name_ref *ref,
 	int64_t now_ns, struct guard *g)
 {
-	char circuit[REGION_NAME_MAX + 1];
 	bool has_name = name != NULL;
 	struct target target = {.addr = a, .name = name, .exe = guest_exe()};
 	const struct policy *p = config_match(c, &target, NULL);
@@ -234,24 +246,7 @@ static bool look_up(const struct config *c, const struct addr *a, const char *na
 	g->may_be_named = config_has_sni(c) && a->family == ADDR_INET;
 	/* With a circuit an address, each address is a call of its own. */
 	g->is_group = has_name && p->key != POLICY_KEY_ADDRESS && (g->all & g->bit) && (g->all & (g->all - 1));
-	take_off(g, p);
-	if ((p->breaker != POLICY_BREAKER_OFF || g->limits.bulkhead) &&
-		circuit_name(circuit, sizeof circuit, p, a, name)) {
-		int at = registry_find_or_add(g->region, circuit, p->section, now_ns);
-		g->has_circuit = at >= 0;
-		g->destination = at >= 0 ? (uint32_t)at : 0;
-		if (at >= 0 && ref && p->key != POLICY_KEY_ADDRESS && p->key != POLICY_KEY_SECTION) {
-			uint32_t hashes[NAMES_ADDRESSES];
-			circuit_know(g->region, (uint32_t)at, hashes, names_current(ref, hashes), now_ns);
-		}
-		if (at >= 0)
-			g->life = atomic_load_explicit(&g->region->destinations[at].life, memory_order_acquire);
-	}
-	if (!g->has_circuit)
-		g->limits.bulkhead = 0;
-	else if (!g->limits.bulkhead)
-		bulkhead_is_off(g->region, g->destination);
-	g->section = section_of(c, p, g);
+	take_circuit(g, c, p, a, name, ref, now_ns);
 	g->endpoint = 0;
 	if (ref && p->eject == POLICY_EJECT_ON && (g->all & g->bit) && (g->all & (g->all - 1)))
 		g->endpoint = endpoint_find_or_add(
@@ -312,7 +307,7 @@ static bool clean_said(char to[NAMES_MAX + 1], const char *said, size_t n)
 bool guard_find_named(
 	const struct guard *now, const struct addr *a, const char *said, size_t n, int64_t now_ns, struct guard *g)
 {
-	char name[NAMES_MAX + 1], own[NAMES_MAX + 1], circuit[REGION_NAME_MAX + 1];
+	char name[NAMES_MAX + 1], own[NAMES_MAX + 1];
 	struct name_ref ref;
 	if (!clean_said(name, said, n))
 		return false;
@@ -328,17 +323,7 @@ bool guard_find_named(
 	if (is_another) {
 		*g = *now;
 		take_values(g, p, a);
-		take_off(g, p);
-		guard_move(g, 0);
-		if ((p->breaker != POLICY_BREAKER_OFF || g->limits.bulkhead) &&
-			circuit_name(circuit, sizeof circuit, p, a, name)) {
-			int at = registry_find_or_add(g->region, circuit, p->section, now_ns);
-			if (at >= 0)
-				guard_move(g, ((uint64_t)at + 1) << 32 |
-						      atomic_load_explicit(
-							      &g->region->destinations[at].life, memory_order_acquire));
-		}
-		g->section = section_of(c, p, g);
+		take_circuit(g, c, p, a, name, NULL, now_ns);
 	}
 	policy_release(c);
 	return is_another;
@@ -381,6 +366,8 @@ bool guard_find_place(
 	bool is_guarded = look_up(c, a, name, NULL, now_ns, g);
 	policy_release(c);
 	g->has_fallback = g->has_cache = false; /* one chain at a time */
+	g->is_secondary = true;
+	g->may_be_named = false;
 	return is_guarded;
 }
 

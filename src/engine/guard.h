@@ -36,6 +36,7 @@ struct guard {
 	bool has_cache : 1;    /* and `cache(AGE)` is in it: its good answers are kept */
 	bool has_fallback : 1; /* a chain, and a policy that does not only observe */
 	bool enforces : 1;     /* the bulkhead rejects though the circuit observes: breaker = off */
+	bool is_secondary : 1; /* of a chain: what its connection is called is meant for the first, and moves nothing */
 	bool may_be_named : 1; /* a rule by what the connection says (`sni:`) may take it over */
 	uint8_t reject_errno;
 	uint16_t section;	  /* keys `method` and `route`: the policy's index in the configuration + 1; else 0 */
@@ -80,6 +81,11 @@ static inline bool guard_is_current(const struct guard *g)
 static inline uint64_t guard_place(const struct guard *g)
 {
 	return g->has_circuit ? ((uint64_t)g->destination + 1) << 32 | g->life : 0;
+}
+static inline uint64_t guard_place_at(const struct region *r, uint32_t destination)
+{
+	return ((uint64_t)destination + 1) << 32 |
+	       atomic_load_explicit(&r->destinations[destination].life, memory_order_acquire);
 }
 static inline void guard_move(struct guard *g, uint64_t place)
 {
