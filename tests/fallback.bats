@@ -396,27 +396,27 @@ assert get() == b"ok\n"' "$first_port" "$build/resil"
 	peer second 127.0.0.1 answer
 	peer listed 127.0.0.9 answer
 	shim_part
-	local began
-	RESIL_SET="fallback=second.test:$second_port" run under "$bin/dial" -x -n 2 127.0.0.1 "$first_port"
+	local began long=';recovery_timeout=1h;recovery_max=1h' # a probe that does not block has no fallback
+	RESIL_SET="fallback=second.test:$second_port$long" run under "$bin/dial" -x -n 2 127.0.0.1 "$first_port"
 	assert_success
 	assert_equal "$(destination "second.test:$second_port" calls.success)" 2
 	assert_equal "$(queries second.test)" 1
-	RESIL_SET="fallback=second.test:$second_port" run under "$bin/dial" -x 127.0.0.1 "$first_port"
+	RESIL_SET="fallback=second.test:$second_port$long" run under "$bin/dial" -x 127.0.0.1 "$first_port"
 	assert_success
 	assert_equal "$(queries second.test)" 1
-	RESIL_SET="fallback=hosts-only.test:$listed_port" run under "$bin/dial" -x 127.0.0.1 "$first_port"
+	RESIL_SET="fallback=hosts-only.test:$listed_port$long" run under "$bin/dial" -x 127.0.0.1 "$first_port"
 	assert_success
 	assert_equal "$(peer_accepted listed) $(queries hosts-only.test)" "1 0"
 	began=$(now_ms)
-	RESIL_SET="fallback=silent.test:1, 127.0.0.1:$second_port" run under "$bin/dial" -x -n 3 127.0.0.1 "$first_port"
+	RESIL_SET="fallback=silent.test:1, 127.0.0.1:$second_port$long" run under "$bin/dial" -x -n 3 127.0.0.1 "$first_port"
 	assert_success
 	within $(($(now_ms) - began)) 1900 # two look-ups would be 2 s
 	# On an event loop a glance is all.
-	RESIL_SET="fallback=silent.test:1, 127.0.0.1:$second_port" run under "$bin/dial" -a -x -n 3 127.0.0.1 "$first_port"
+	RESIL_SET="fallback=silent.test:1, 127.0.0.1:$second_port$long" run under "$bin/dial" -a -x -n 3 127.0.0.1 "$first_port"
 	assert_success
 	[ "$(cut -d' ' -f2 <<<"$output" | sort -n | tail -n 1)" -lt $((120000 + TEST_ALLOWANCE_MS * 1000)) ] || fail "$output"
 	zone fresh.test answer 127.0.0.1
-	RESIL_SET="fallback=fresh.test:$second_port" run under "$bin/dial" -a -x 127.0.0.1 "$first_port"
+	RESIL_SET="fallback=fresh.test:$second_port$long" run under "$bin/dial" -a -x 127.0.0.1 "$first_port"
 	assert_success
 	assert_equal "$(destination "fresh.test:$second_port" calls.success)" 1
 }
