@@ -93,6 +93,7 @@ stays_the_same() { # blocking|nonblocking SETTINGS [FAMILY [HOST]]
 # What a service that asks for exchange rates promises: the primary's, else the secondary's, else the last ones (marked, and no older
 # than so long), else fixed ones; one line of configuration, programs as they are.
 rates() { # NAME of the server, [PORT]
+	rm -f "$dir/$1.out" # of the one before
 	start "$1" bare python3 -u -c '
 import http.server, sys
 class Rates(http.server.BaseHTTPRequestHandler):
