@@ -6,7 +6,8 @@
  * the real one, the system call itself is made (jemalloc reads files while it starts, before anybody's constructor).
  * TAKEN_LIB(return type, name, parameters, arguments): more than a system call; resolved at its first use when that
  * comes before our constructor. TAKEN_LATE: the same, always resolved at its first use, so that starting costs nothing
- * for what few programs call; never for one that a signal handler or a fork's child may call. TAKEN_ASM(name): a body in assembly, its real function kept in real.h by hand.
+ * for what few programs call; never for one that a signal handler or a fork's child may call, nor for one in whose place
+ * faults are put (engine/fault.c). TAKEN_ASM(name): a body in assembly, its real function kept in real.h by hand.
  * TAKEN_OWN(name): a body that needs no real function of its own (execl builds an argv and goes on as execv).
  * TAKEN_ALIAS(name, alias): another exported name of the same body.
  * TAKEN_TLS(return type, name, parameters, arguments): forwarded to the caller's own definition (tls_library.h).
@@ -87,8 +88,8 @@ TAKEN_LIB(int, gethostbyname_r,
 TAKEN_LIB(int, gethostbyname2_r,
 	(const char *name, int family, struct hostent *ret, char *buf, size_t n, struct hostent **result, int *err),
 	(name, family, ret, buf, n, result, err))
-TAKEN_LIB(struct hostent *, gethostbyaddr, (const void *address, socklen_t len, int family), (address, len, family))
-TAKEN_LIB(int, gethostbyaddr_r,
+TAKEN_LATE(struct hostent *, gethostbyaddr, (const void *address, socklen_t len, int family), (address, len, family))
+TAKEN_LATE(int, gethostbyaddr_r,
 	(const void *address, socklen_t len, int family, struct hostent *ret, char *buf, size_t n, struct hostent **result,
 		int *err),
 	(address, len, family, ret, buf, n, result, err))
