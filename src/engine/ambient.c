@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "policy/ambient.h"
@@ -12,7 +13,7 @@ _Atomic int64_t ambient_at_ns;
 
 void ambient_init(void)
 {
-	const char *at = getenv("RESIL_DEADLINE_AT"), *relative = getenv("RESIL_DEADLINE");
+	const char *at = env_at_start("RESIL_DEADLINE_AT"), *relative = env_at_start("RESIL_DEADLINE");
 	if ((!at || !*at) && (!relative || !*relative))
 		return;
 	char errors[400];

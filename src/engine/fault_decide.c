@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/hash.h"
 #include "base/sys.h"
 #include "core/circuit.h"
@@ -38,8 +39,8 @@ static uint64_t number_of(const char *s)
 
 void fault_decide_init(void)
 {
-	const char *seed = getenv("RESIL_SEED"), *its_run = getenv("RESIL_RUN"), *to = getenv("RESIL_JOURNAL"),
-		   *from = getenv("RESIL_REPLAY");
+	const char *seed = env_at_start("RESIL_SEED"), *its_run = env_at_start("RESIL_RUN"), *to = env_at_start("RESIL_JOURNAL"),
+		   *from = env_at_start("RESIL_REPLAY");
 	started_ns = clock_now_ns();
 	if (seed && *seed) {
 		own_seed = number_of(seed);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/errname.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -54,7 +55,7 @@ static _Atomic uint32_t config_seen;
 
 static const char *env(const char *name)
 {
-	return getenv(name);
+	return env_at_start(name);
 }
 
 /* What may be asked again later, when the environment is no longer there (nginx writes its title over it): copies. */
@@ -85,7 +86,7 @@ static void make_absolute(char *path, size_t cap)
 static void keep_env(void)
 {
 	for (int i = 0; i < KEPT_COUNT; i++) {
-		const char *value = getenv(kept_names[i]);
+		const char *value = env_at_start(kept_names[i]);
 		text_copy(kept_values[i], sizeof kept_values[i], value ? value : "");
 	}
 	make_absolute(kept_values[KEPT_CONF], sizeof kept_values[KEPT_CONF]);

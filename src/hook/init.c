@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/env.h"
 #include "base/real.h"
 #include "base/sys.h"
 #include "control/control.h"
@@ -50,7 +51,7 @@ static void leave(void)
 __attribute__((constructor)) static void init(int argc, char **argv)
 {
 	int saved = errno;
-	const char *disabled = getenv("RESIL_DISABLE");
+	const char *disabled = env_at_start("RESIL_DISABLE");
 	real_resolve();
 	if (gnu_get_libc_version && !(disabled && strcmp(disabled, "1") == 0)) {
 		hook_syscall_init();
