@@ -7,5 +7,5 @@ load ../lib/table
 
 setup_file() { table_head; }
 
-@test "curl: servers that hang, drip, stall, reset, end early or answer 503: an error at the limit, and the fifth opens (A1 A8 A14 C1 C5 C6)" { row curl; }
+@test "curl: servers that hang, drip, stall, reset, end early or answer 503: an error at the limit, and the fifth opens (CD1 A1 A8 A14 C1 C5 C6)" { row curl; }
 @test "redis-cli: servers that hang, drip, stall, reset, end early or answer 503: an error at the limit, and the fifth opens (A1 A8 A14 C1 C5 C6)" { row redis-cli; }
