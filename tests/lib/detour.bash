@@ -4,7 +4,9 @@
 setup_file() {
 	local build=${BUILD:-build}
 	case $build in /*) ;; *) build=$root/$build ;; esac
-	env -u LD_PRELOAD make -s -C "$root" BUILD="$build/detoured" EXTRA_CFLAGS=-DRESIL_TEST_DETOUR "$build/detoured/libresil.so" >&2
+	mkdir -p "$build/detoured"
+	# Several files of tests ask for it at once.
+	flock "$build/detoured" env -u LD_PRELOAD make -s -C "$root" BUILD="$build/detoured" EXTRA_CFLAGS=-DRESIL_TEST_DETOUR "$build/detoured/libresil.so" >&2
 }
 
 setup() {
