@@ -27,7 +27,10 @@ writer() { # NAME
 	wait_until at_least 20
 	kill -9 "$writer_b_pid"
 	# The disk is full: nothing is acknowledged any more.
-	bare sh -c "cat /dev/zero >$spool/fill" 2>"$dir/fill.err" || true
+	for _ in 1 2 3; do # what was set aside for connections that end is free again
+		bare sh -c "cat /dev/zero >>$spool/fill" 2>"$dir/fill.err" || true
+		nap 0.2
+	done
 	before=$(acknowledged)
 	writer b
 	kill -9 "$writer_d_pid"
