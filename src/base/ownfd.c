@@ -15,6 +15,7 @@
 
 enum { FREE = -1, BUSY = -2 };
 enum { IDLE, LENT, MOVING };
+#define PUTS_PATIENCE 1000 /* times that a processor is given away */
 
 struct place {
 	_Atomic int fd;
@@ -28,6 +29,8 @@ static struct place places[OWNFD_MAX] = {[0 ... OWNFD_MAX - 1] = {.fd = FREE, .w
 static _Atomic int in_use;
 /* Lowest and highest number ever ours: the hooks' first, cheap question. */
 static _Atomic int lowest = 0x7fffffff, highest = -1;
+
+_Atomic int ownfd_puts;
 
 static struct place *place_of(int fd)
 {
@@ -136,6 +139,8 @@ int ownfd_lend(int fd)
 		return -EBADF;
 	if (!atomic_compare_exchange_strong(&p->use, &idle, LENT))
 		return -EAGAIN;
+	for (int i = 0; i < PUTS_PATIENCE && atomic_load(&ownfd_puts) > 0; i++)
+		sched_yield();
 	/* Moved in between, or closed behind our back: not by who comes from now on. */
 	struct stat st;
 	if (atomic_load(&p->fd) == at && sys_fstat(at, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino)
@@ -203,7 +208,10 @@ int ownfd_move(int fd)
 	struct place *p = place_of(fd);
 	if (!p)
 		return -ENOENT;
-	if (!claim(p))
+	ownfd_put_ends(); /* who lends it does not wait for us */
+	bool is_claimed = claim(p);
+	ownfd_put_begins();
+	if (!is_claimed)
 		return -EAGAIN;
 	int to = -ENOENT; /* moved by another thread while we waited */
 	if (atomic_load(&p->fd) == fd && (to = raise_number(fd)) >= 0) {

@@ -5,6 +5,7 @@
 #ifndef RESIL_BASE_OWNFD_H
 #define RESIL_BASE_OWNFD_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #define OWNFD_MAX 32
@@ -22,8 +23,20 @@ void ownfd_close(int fd);
 bool ownfd_owns(int fd);
 /* Is it still the very file that was adopted? One system call (fstat: device and inode). */
 bool ownfd_is_intact(int fd);
-/* Something else wants our number (dup2 onto it): moves ours away; returns the new number or -errno, -ENOENT when it is
- * none of ours (any more). Waits while it is lent. The owner finds it by ownfd_follow(). */
+/* The app puts something on a number (dup2): from before the look whether it is ours to behind the system call. Who
+ * lends a number waits for those who looked before it was ours, a moment at most: a handler may jump out in between. */
+extern __attribute__((visibility("hidden"))) _Atomic int ownfd_puts;
+static inline void ownfd_put_begins(void)
+{
+	atomic_fetch_add(&ownfd_puts, 1);
+}
+static inline void ownfd_put_ends(void)
+{
+	atomic_fetch_sub(&ownfd_puts, 1);
+}
+/* Something else wants our number (dup2 onto it, which has begun: ownfd_put_begins): moves ours away; returns the new
+ * number or -errno, -ENOENT when it is none of ours (any more). Waits while it is lent. The owner finds it by
+ * ownfd_follow(). */
 int ownfd_move(int fd);
 /* The number that `fd` has been moved to (told once: the owner keeps it), or fd itself. */
 int ownfd_follow(int fd);

@@ -279,7 +279,7 @@ static void answer(struct detour *d)
 	static struct cache_key key; /* one thread */
 	struct serving *s = serving_of(d);
 	struct text t = {.at = s->head, .cap = sizeof s->head};
-	struct cached c;
+	struct cached c = {0};
 	int64_t age_s = 0;
 	bool is_head = served_is_head(&s->http), may = is_head || s->http.parser.method == HTTP_GET;
 	close_file(d);

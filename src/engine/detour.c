@@ -670,8 +670,10 @@ void detour_dupped(int from, int to)
 	if (!b || (!cookie && !atomic_load(&b->cookie)))
 		return;
 	atomic_store(&b->cookie, 0);
-	b->index = cookie ? a->index : 0;
-	b->life = cookie ? a->life : 0;
+	if (!cookie)
+		return; /* what it replaces was detoured, it is not */
+	b->index = a->index;
+	b->life = a->life;
 	b->peer = a->peer;
 	b->local = a->local;
 	b->door = a->door;

@@ -247,10 +247,10 @@ static bool provide_helper(void)
 
 /* ---- asking ---- */
 
-static bool keep(char **to, const char *text)
+/* A copy; null where there is nothing to copy, or no memory for it. */
+static char *copy_of(const char *text)
 {
-	*to = text ? strdup(text) : NULL;
-	return *to || !text;
+	return text ? strdup(text) : NULL;
 }
 
 /* True: it is canceled, by whoever makes the change. */
@@ -284,11 +284,16 @@ static bool enqueue(struct gaicb *cb, uint32_t batch, later_look_up *look_up)
 			.ai_family = hints->ai_family,
 			.ai_socktype = hints->ai_socktype,
 			.ai_protocol = hints->ai_protocol};
-	r->node = r->service = NULL;
-	if (!keep(&r->node, cb->ar_name) || !keep(&r->service, cb->ar_service)) {
+	char *node = copy_of(cb->ar_name), *service = copy_of(cb->ar_service);
+	if ((cb->ar_name && !node) || (cb->ar_service && !service)) {
+		free(node);
+		free(service);
+		r->node = r->service = NULL;
 		give_back(index);
 		return false;
 	}
+	r->node = node;
+	r->service = service;
 	atomic_store(&r->asked_ns, clock_now_ns());
 	atomic_store(&r->cb, cb);
 	say(cb, EAI_INPROGRESS);

@@ -123,8 +123,10 @@ EXPORT int dup2(int fd, int to)
 		errno = EBADF;
 		return -1;
 	}
+	ownfd_put_begins();
 	make_way(fd, to);
 	int got = real.dup2(fd, to);
+	ownfd_put_ends();
 	if (got >= 0)
 		lifetime_dupped(fd, to);
 	return got;
@@ -139,9 +141,11 @@ EXPORT int dup3(int fd, int to, int flags)
 		errno = EBADF;
 		return -1;
 	}
+	ownfd_put_begins();
 	if ((flags & ~O_CLOEXEC) == 0)
 		make_way(fd, to);
 	int got = real.dup3(fd, to, flags);
+	ownfd_put_ends();
 	if (got >= 0)
 		lifetime_dupped(fd, to);
 	return got;

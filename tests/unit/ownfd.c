@@ -69,11 +69,14 @@ int main(void)
 		if (n < 0)
 			continue;
 		/* The hook's way: ours makes way, then the app's own dup2. */
+		ownfd_put_begins();
 		if (ownfd_owns(n)) {
 			int r = ownfd_move(n);
 			refused += r < 0 && r != -ENOENT;
 		}
-		if (dup2(pair[0], n) != n)
+		int got = dup2(pair[0], n);
+		ownfd_put_ends();
+		if (got != n)
 			continue;
 		taken++;
 		unsigned long seen = atomic_load(&lent_rounds);
