@@ -133,8 +133,8 @@ static void clear(struct destination *d)
 	for (int i = 0; i < REGION_SHARDS; i++)
 		clear_counter(&d->shard[i].rejected);
 	_Atomic uint64_t *const counters[] = {&d->success, &d->failure, &d->neutral, &d->would_reject, &d->stale,
-		&d->run_from, &d->opened_total, &d->last_from_to, &d->mode_until_ms, &d->latency.sum_us,
-		&d->latency.max_us};
+		&d->run_from, &d->opened_total, &d->last_from_to, &d->mode_until_ms, &d->late_look_ups,
+		&d->stale_answers, &d->latency.sum_us, &d->latency.max_us};
 	for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++)
 		clear_counter(counters[i]);
 	for (int i = 0; i < FAILURE_KIND_COUNT; i++)
@@ -153,6 +153,7 @@ static void clear(struct destination *d)
 	atomic_store_explicit(&d->has_run, 0, memory_order_relaxed);
 	atomic_store_explicit(&d->has_answered, 0, memory_order_relaxed);
 	atomic_store_explicit(&d->last_success_ns, 0, memory_order_relaxed);
+	atomic_store_explicit(&d->stale_told_ns, 0, memory_order_relaxed);
 	atomic_store_explicit(&d->holders_checked_ms, 0, memory_order_relaxed);
 	bulkhead_clear(d);
 }

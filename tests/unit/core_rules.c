@@ -340,7 +340,12 @@ static void evictions(void)
 		snprintf(name, sizeof name, "h:%d", i);
 		calls(place(name), &r, 1, BREAKER_SUCCESS, 1000);
 	}
+	region.destinations[victim].late_look_ups = region.destinations[victim].stale_answers = 7;
+	region.destinations[victim].stale_told_ns = now;
 	uint32_t at = place("new:1");
+	const struct destination *d = &region.destinations[at];
+	tap_ok(d->late_look_ups == 0 && d->stale_answers == 0 && d->stale_told_ns == 0,
+		"what was counted of a name's look-ups is not the next one's");
 	tap_ok(at == victim && !is_there("h:4") && is_there("new:1"),
 		"the least recently used closed circuit goes (B17)");
 	tap_ok(is_there("h:1") && is_there("h:2") && is_there("h:3"),
