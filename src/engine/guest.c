@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/env.h"
@@ -26,7 +27,8 @@
 
 #define REGIONS_MAX 8
 #define LOOK_AGAIN_NS NS_PER_S
-/* So long one waits for a thread that attaches, and may not have a processor; without a region a call passes unguarded. */
+/* So long one waits for a thread that attaches, and may not have a processor; without a region a call passes unguarded.
+ */
 #define WAIT_NS (250 * NS_PER_MS)
 
 __thread int guest_vfork_depth;
@@ -409,8 +411,16 @@ static bool claim(int64_t now_ns)
 		return true;
 	if (nobody == guest_thread())
 		return false;
-	while (atomic_load(&attaching) && clock_now_ns() - now_ns < WAIT_NS)
-		sched_yield();
+	/* A few times at once, then ever more rarely. */
+	int64_t nap_ns = 0;
+	while (atomic_load(&attaching) && clock_now_ns() - now_ns < WAIT_NS) {
+		struct timespec nap = {.tv_nsec = nap_ns};
+		if (nap_ns < 8 * 1000)
+			sched_yield();
+		else
+			SYS2(SYS_nanosleep, &nap, NULL);
+		nap_ns = nap_ns < 8 * 1000 ? nap_ns + 1000 : nap_ns < 8 * NS_PER_MS ? nap_ns * 2 : nap_ns;
+	}
 	return false;
 }
 

@@ -15,6 +15,7 @@ writer() { # NAME
 
 @test "ten thousand lines by five programs, two of them killed, the disk full once, replay killed: all that was acknowledged, in order (D6 E7)" {
 	need_root "a small tmpfs"
+	unshare -m true 2>/dev/null || skip "a mount namespace is not to be had here"
 	shim_part
 	start holder bare unshare -m sleep 600
 	via=(nsenter -t "$holder_pid" -m)
