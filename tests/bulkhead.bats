@@ -325,15 +325,7 @@ two_at_once() {
 @test "payments wait in order, recommendations never queue: a hang of the one leaves the other alone (D1 D2)" {
 	counts other
 	shim_part
-	cat >"$dir/resil.conf" <<-END
-		[destination payments]
-		match = 127.0.0.1:$server_port
-		max_concurrent = 20
-		max_wait = 20s
-		[destination recommendations]
-		match = 127.0.0.1:$other_port
-		max_concurrent = 5
-	END
+	two_services 20s
 	export RESIL_CONF=$dir/resil.conf
 	# The optional one hangs: five are stuck in it, everybody else is told so at once.
 	for i in 1 2 3 4 5; do start "stuck$i" under curl -sS "http://127.0.0.1:$other_port/hang"; done

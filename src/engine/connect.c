@@ -242,8 +242,7 @@ static enum connect_begun begin(struct slot *s, int fd, const struct addr *a, st
 {
 	at->begun_ns = clock_now_ns();
 	at->is_refused = false;
-	if (__builtin_expect(atomic_load_explicit(&detour_any, memory_order_relaxed), 0))
-		detour_closing(fd); /* a former connect of this socket */
+	detour_closing(fd); /* a former connect of this socket */
 	return guard_find(a, at->begun_ns, &at->guard) ? begin_guarded(s, fd, at) : CONNECT_PASSES;
 }
 
@@ -454,8 +453,7 @@ int connect_instead(
 	const struct fallback_ask *ask, const struct fallback_place *place, uint64_t *life, enum connect_begun *begun)
 {
 	struct attempt at = {.begun_ns = clock_now_ns()};
-	if (__builtin_expect(atomic_load_explicit(&detour_any, memory_order_relaxed), 0))
-		detour_closing(ask->fd);
+	detour_closing(ask->fd);
 	bool is_over, is_guarded = guard_find_place(
 			      &place->addr, place->name, place->number, place->count, at.begun_ns, &at.guard);
 	int64_t left = ask->until_ns - at.begun_ns;

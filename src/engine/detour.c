@@ -648,7 +648,7 @@ static bool has_twin(int fd, uint64_t cookie)
 	return false;
 }
 
-void detour_closing(int fd)
+void detour_closing_slow(int fd)
 {
 	struct place *p = place_of(fd);
 	uint64_t cookie = p ? atomic_load(&p->cookie) : 0;
@@ -661,10 +661,8 @@ void detour_closing(int fd)
 	atomic_store(&p->cookie, 0);
 }
 
-void detour_dupped(int from, int to)
+void detour_dupped_slow(int from, int to)
 {
-	if (!atomic_load_explicit(&detour_any, memory_order_relaxed))
-		return;
 	struct place *a = place_of(from), *b = place_of(to);
 	uint64_t cookie = a ? atomic_load_explicit(&a->cookie, memory_order_acquire) : 0;
 	if (!b || (!cookie && !atomic_load(&b->cookie)))

@@ -78,9 +78,19 @@ static inline int detour_error(int fd, int err)
 /* getpeername and getsockname have succeeded: puts in what the app asked for (D11). */
 void detour_name(int fd, bool is_peer, struct sockaddr *addr, socklen_t cap, socklen_t *len);
 /* The number is closed or replaced, its pending connect given up (before the kernel does it). */
-void detour_closing(int fd);
+void detour_closing_slow(int fd);
+static inline void detour_closing(int fd)
+{
+	if (__builtin_expect(atomic_load_explicit(&detour_any, memory_order_relaxed), 0))
+		detour_closing_slow(fd);
+}
 /* dup: both lead to the same. */
-void detour_dupped(int from, int to);
+void detour_dupped_slow(int from, int to);
+static inline void detour_dupped(int from, int to)
+{
+	if (__builtin_expect(atomic_load_explicit(&detour_any, memory_order_relaxed), 0))
+		detour_dupped_slow(from, to);
+}
 
 /* Is it one of our own listeners: a step of a detour, and no destination? For who stands below real.connect. */
 struct addr;

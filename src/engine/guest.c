@@ -55,11 +55,6 @@ _Atomic bool guest_must_join; /* forked: not a member yet */
 _Atomic uint32_t guest_reload_seen;
 static _Atomic uint32_t config_seen;
 
-static const char *env(const char *name)
-{
-	return env_at_start(name);
-}
-
 /* What may be asked again later, when the environment is no longer there (nginx writes its title over it): copies. */
 enum kept {
 	KEPT_STATE_DIR,
@@ -195,14 +190,14 @@ static void load_config(void)
 		source.file = file;
 		source.is_optional = is_optional;
 	}
-	const char *asked = env("RESIL_SET");
+	const char *asked = env_at_start("RESIL_SET");
 	if (asked && *asked) {
 		/* A cut override is a broken one: its last key would be read wrong. */
 		if (!text_copy(set, sizeof set, asked))
 			text_copy(set, sizeof set, "RESIL_SET is longer than 4095 bytes");
 		source.set = set;
 	}
-	const char *asked_faults = env("RESIL_FAULTS");
+	const char *asked_faults = env_at_start("RESIL_FAULTS");
 	if (asked_faults && *asked_faults) {
 		text_copy(faults_asked, sizeof faults_asked, asked_faults);
 		source.faults = faults_asked;
@@ -216,7 +211,7 @@ static void load_config(void)
 	policy_set_source(&source);
 	policy_set_finder(find_file);
 	policy_install(c);
-	const char *log = env("RESIL_LOG");
+	const char *log = env_at_start("RESIL_LOG");
 	log_set_target(log && *log ? log : config_log(c));
 	events_set_listener(tell);
 	me.state = config_state(c);
@@ -234,7 +229,7 @@ void guest_init(int argc, char **argv)
 	char exe[512];
 	read_exe(exe, sizeof exe);
 	text_copy(me.exe, sizeof me.exe, base_name(exe));
-	const char *group = env("RESIL_GROUP");
+	const char *group = env_at_start("RESIL_GROUP");
 	if (group && *group)
 		identity_clean_group(me.group, group);
 	else

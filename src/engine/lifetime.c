@@ -57,8 +57,7 @@ void lifetime_closing(int fd)
 		return;
 	int saved = errno;
 	process_check();
-	if (__builtin_expect(atomic_load_explicit(&detour_any, memory_order_relaxed), 0))
-		detour_closing(fd);
+	detour_closing(fd);
 	word = slot_word(s);
 	if (slot_state_of(word) == SLOT_CONNECTING) {
 		bool has_twin = atomic_load(&s->traits) & TRAIT_TWIN;
@@ -106,8 +105,7 @@ void lifetime_dupped(int from, int to)
 	if (slot_state_of(word) == SLOT_OPEN)
 		word = flow_start(a, word);
 	slot_begin(to, true, atomic_load(&a->traits) & ~(uint32_t)TRAIT_COUNTED);
-	if (__builtin_expect(atomic_load_explicit(&detour_any, memory_order_relaxed), 0))
-		detour_dupped(from, to);
+	detour_dupped(from, to);
 	fault_share(from, to);
 	asked_dupped(from, to);
 	atomic_store(&b->send_timeout_us, atomic_load(&a->send_timeout_us));

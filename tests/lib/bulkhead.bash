@@ -63,3 +63,15 @@ waiter() {
 	start "$1" under "$bin/callers" 1 1 "$2" "$3"
 	wait_until bulkhead_is "$2" waiting "$4"
 }
+# two_services MAX_WAIT: the configuration of a critical one that may be waited for, at server, and an optional one, at other.
+two_services() {
+	cat >"$dir/resil.conf" <<-END
+		[destination payments]
+		match = 127.0.0.1:$server_port
+		max_concurrent = 20
+		max_wait = $1
+		[destination recommendations]
+		match = 127.0.0.1:$other_port
+		max_concurrent = 5
+	END
+}

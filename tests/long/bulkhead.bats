@@ -8,15 +8,7 @@ load ../lib/bulkhead
 	counts server
 	counts other
 	shim_part
-	cat >"$dir/resil.conf" <<-END
-		[destination payments]
-		match = 127.0.0.1:$server_port
-		max_concurrent = 20
-		max_wait = 500ms
-		[destination recommendations]
-		match = 127.0.0.1:$other_port
-		max_concurrent = 5
-	END
+	two_services 500ms
 	export RESIL_CONF=$dir/resil.conf RESIL_GROUP=app
 	for round in 1 2 3; do
 		for i in 1 2 3 4; do

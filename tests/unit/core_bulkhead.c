@@ -15,36 +15,19 @@
 #include "core/identity.h"
 #include "core/member.h"
 #include "core/registry.h"
+#include "core_app.h"
 #include "core_rules.h"
 #include "tap.h"
 
 #define MS NS_PER_MS
-#define FILE_NAME "app.0123456789abcdef.v1"
 #define PROCESSES 8
 
-static char dir[64], path[128];
 static struct report {
 	_Atomic int inside, inside_max, ready;
 	_Atomic uint64_t calls, full, waits;
 	_Atomic uint64_t last_ticket, out_of_order;
 	_Atomic bool must_stop;
 } * report;
-
-static void attach(struct region *r)
-{
-	int why = 0;
-
-	if (region_attach(r, dir, FILE_NAME, "app", 8, &why) != 0 || !r->is_shared) {
-		printf("Bail out! no shared memory in %s: errno %d\n", dir, why);
-		exit(1);
-	}
-	member_join(r, getpid(), identity_start_ticks(getpid(), NULL), "test", clock_now_ns());
-}
-
-static uint32_t fresh(struct region *r, const char *name)
-{
-	return (uint32_t)registry_find_or_add(r, name, "", 1);
-}
 
 static pid_t child(void (*body)(struct region *r, uint32_t at, const struct bulkhead_rules *rules), uint32_t at,
 	const struct bulkhead_rules *rules)

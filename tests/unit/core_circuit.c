@@ -16,13 +16,11 @@
 #include "core/member.h"
 #include "core/region.h"
 #include "core/registry.h"
+#include "core_app.h"
 #include "core_rules.h"
 #include "tap.h"
 
 #define MS NS_PER_MS
-#define FILE_NAME "app.0123456789abcdef.v1"
-
-static char dir[64], path[128];
 
 static struct report {
 	_Atomic int ready;
@@ -33,22 +31,6 @@ static struct report {
 } * report;
 
 static const struct breaker_rules plain = RULES(5, 1, 1, 1000, 30000, 200, 0, 30000, false);
-
-static void attach(struct region *r)
-{
-	int why = 0;
-
-	if (region_attach(r, dir, FILE_NAME, "app", 8, &why) != 0 || !r->is_shared) {
-		printf("Bail out! no shared memory in %s: errno %d\n", dir, why);
-		exit(1);
-	}
-	member_join(r, getpid(), identity_start_ticks(getpid(), NULL), "test", clock_now_ns());
-}
-
-static uint32_t fresh(struct region *r, const char *name)
-{
-	return (uint32_t)registry_find_or_add(r, name, "", 1);
-}
 
 /* One call from admission to verdict. */
 static enum breaker_decision call(
