@@ -1,37 +1,29 @@
 #!/usr/bin/env bats
 # Completion in the shells themselves: bash and zsh with Tab in a terminal, fish by its own `complete -C`.
 load lib/common
+load lib/terminal
 bats_require_minimum_version 1.5.0
 
 setup() {
 	common_setup
 	shim_part
-	export TMUX_TMPDIR=$dir PATH=$build:$PATH
-	unset TMUX
+	terminal_setup
+	export PATH=$build:$PATH
 	peer server 127.0.0.1 answer
 	name=127.0.0.1:$server_port
 	RESIL_GROUP=billing under "$bin/dial" 127.0.0.1 "$server_port" >/dev/null
 }
 teardown() {
-	tmux -L complete kill-server 2>/dev/null || true
+	terminal_teardown
 	common_teardown
 }
 offered() { run resil complete -- "$@" && output=$(cut -f1 <<<"$output" | xargs); }
-shell() { tmux -L complete -f /dev/null new-session -d -x 100 -y 30 "$@" 3>&-; }
-screen() { tmux -L complete capture-pane -p; }
-sees() { screen | grep -qE -- "$1"; }
-shows() {
-	local end=$((SECONDS + TEST_TIMEOUT))
-	until sees "$1"; do
-		[ "$SECONDS" -lt "$end" ] || fail "not '$1' but: $(screen)" || return
-		sleep 0.02
-	done
-}
+shell() { terminal 100 30 "$@"; }
 # types TEXT RESULT: with a Tab after it, on a line of its own.
 types() {
-	tmux -L complete send-keys C-u
-	tmux -L complete send-keys -l "$1"
-	tmux -L complete send-keys Tab
+	keys C-u
+	keys -l "$1"
+	keys Tab
 	shows "$2"
 }
 
@@ -70,7 +62,7 @@ types() {
 
 @test "bash" {
 	shell env PS1='$ ' bash --norc --noprofile
-	tmux -L complete send-keys "source $root/conf/completion/resil.bash; clear" Enter
+	keys "source $root/conf/completion/resil.bash; clear" Enter
 	shows '^\$ *$'
 	types "resil sta" '^\$ resil status$'
 	types "resil force 127" "^\\\$ resil force $name"
@@ -84,7 +76,7 @@ types() {
 	mkdir "$dir/functions"
 	cp "$root/conf/completion/_resil" "$dir/functions/"
 	shell env PS1='$ ' zsh -f
-	tmux -L complete send-keys "fpath=($dir/functions \$fpath); autoload -U compinit; compinit -D -u; PS1='> '; clear" Enter
+	keys "fpath=($dir/functions \$fpath); autoload -U compinit; compinit -D -u; PS1='> '; clear" Enter
 	shows '^> *$'
 	types "resil sta" '^> resil status'
 	types "resil force 127" "^> resil force $name"

@@ -1,16 +1,16 @@
 #!/usr/bin/env bats
 # resil top in a real terminal (tmux): what stands on the screen, and what the keys do. Every wait is for what is to be seen.
 load lib/common
+load lib/terminal
 bats_require_minimum_version 1.5.0
 
 setup() {
 	common_setup
 	shim_part
-	export TMUX_TMPDIR=$dir
-	unset TMUX NO_COLOR
+	terminal_setup
 }
 teardown() {
-	tmux -L top kill-server 2>/dev/null || true
+	terminal_teardown
 	common_teardown
 }
 json() { python3 -c 'import json,sys; j = json.load(sys.stdin); print('"$1"')' <<<"$output"; }
@@ -22,19 +22,8 @@ watch() {
 		env+=("$1")
 		shift
 	done
-	tmux -L top -f /dev/null new-session -d -x "$columns" -y "$lines" \
-		"env ${env[*]-} '$build/resil' top -d 100ms $*; echo ended with \$?; exec cat" 3>&-
+	terminal "$columns" "$lines" "env ${env[*]-} '$build/resil' top -d 100ms $*; echo ended with \$?; exec cat"
 }
-screen() { tmux -L top capture-pane -p "$@"; }
-sees() { screen | grep -qE -- "$1"; }
-shows() { # what is waited for; else what is there instead
-	local end=$((SECONDS + TEST_TIMEOUT))
-	until sees "$1"; do
-		[ "$SECONDS" -lt "$end" ] || fail "not '$1' but: $(screen)" || return
-		sleep 0.02
-	done
-}
-keys() { tmux -L top send-keys "$@"; }
 calls() { # NUMBER [SETTINGS]
 	local i
 	for ((i = 0; i < $1; i++)); do RESIL_SET=${2-"recovery_timeout=5m;recovery_max=5m"} under "$bin/dial" 127.0.0.1 "$server_port" >/dev/null || true; done
@@ -70,7 +59,7 @@ rejections_show() {
 	first=$(screen | awk -v name=">$name" '$1 == name { print $3 + 0 }')
 	counts_down() { screen | awk -v name=">$name" -v first="$first" '$1 == name { found = $3 + 0 < first } END { exit !found }'; }
 	wait_until counts_down
-	tmux -L top resize-window -x 30 -y 20
+	resize 30 20
 	shows "^>127[0-9.>]*:$server_port +open +[0-9.]+s$"
 	keys C-c
 	shows "^ended with 0"
@@ -200,11 +189,9 @@ rejections_show() {
 	watch 80 24
 	shows "^>$name +open"
 	colours || fail "$(screen -e)"
-	tmux -L top kill-server
 	watch 80 24 NO_COLOR=1
 	shows "^>$name +open"
 	! colours || fail "$(screen -e)"
-	tmux -L top kill-server
 	watch 80 24 TERM=vt100
 	shows "^>$name +open"
 	! colours || fail "$(screen -e)"
@@ -222,7 +209,6 @@ rejections_show() {
 	shows "^TIME +USER +GROUP +DEST +STATE +RETRY"
 	shows "dial +$name +open"
 	shows "^ended with 0"
-	tmux -L top kill-server
 	watch 120 24 TERM=none-such -n 1
 	shows "^TIME +USER +GROUP"
 	shows "^ended with 0"
