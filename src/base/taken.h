@@ -7,7 +7,7 @@
  * TAKEN_LIB(return type, name, parameters, arguments): more than a system call; resolved at its first use when that
  * comes before our constructor. TAKEN_LATE: the same, always resolved at its first use, so that starting costs nothing
  * for what few programs call; never for one that a signal handler or a fork's child may call, nor for one in whose place
- * faults are put (engine/fault.c). TAKEN_ASM(name): a body in assembly, its real function kept in real.h by hand.
+ * faults are put (engine/fault_layer.h). TAKEN_ASM(name): a body in assembly, its real function kept in real.h by hand.
  * TAKEN_OWN(name): a body that needs no real function of its own (execl builds an argv and goes on as execv).
  * TAKEN_ALIAS(name, alias): another exported name of the same body.
  * TAKEN_TLS(return type, name, parameters, arguments): forwarded to the caller's own definition (tls_library.h).

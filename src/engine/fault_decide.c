@@ -39,8 +39,8 @@ static uint64_t number_of(const char *s)
 
 void fault_decide_init(void)
 {
-	const char *seed = env_at_start("RESIL_SEED"), *its_run = env_at_start("RESIL_RUN"), *to = env_at_start("RESIL_JOURNAL"),
-		   *from = env_at_start("RESIL_REPLAY");
+	const char *seed = env_at_start("RESIL_SEED"), *its_run = env_at_start("RESIL_RUN"),
+		   *to = env_at_start("RESIL_JOURNAL"), *from = env_at_start("RESIL_REPLAY");
 	started_ns = clock_now_ns();
 	if (seed && *seed) {
 		own_seed = number_of(seed);

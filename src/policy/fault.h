@@ -4,7 +4,7 @@
  *
  * of `resil run --fault` (RESIL_FAULTS, one a line) and `resil fault add`. A further key, name=NAME, names it; else it
  * is called by its type. They lie in a configuration, immutable like the rest of it. Which of them hits which call is
- * decided in engine/fault.c. */
+ * decided in engine/fault_decide.c. */
 #ifndef RESIL_POLICY_FAULT_H
 #define RESIL_POLICY_FAULT_H
 

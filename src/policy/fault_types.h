@@ -1,5 +1,5 @@
 /* One row a type of fault, one a parameter. Enums, parser, error messages, `resil fault`, `resil which` and the check
- * of the manual come from them. What a new type does is one function in engine/fault.c.
+ * of the manual come from them. What a new type does is one case in engine/fault_connect.c, or in fault_io.c.
  */
 #ifndef RESIL_POLICY_FAULT_TYPES_H
 #define RESIL_POLICY_FAULT_TYPES_H
