@@ -11,6 +11,8 @@
 
 struct real_table fault_libc;
 static _Atomic uint32_t is_in; /* mask of enum fault_call: those that lead here */
+/* When the first of the rules is over for good: who meets the layer then takes it out. INT64_MAX: none will be. */
+static _Atomic int64_t over_at_ns = INT64_MAX;
 
 bool fault_is_at_call(enum fault_call call)
 {
@@ -58,17 +60,21 @@ const struct fault_rule *fault_rules_next_for(struct fault_rules *r, const struc
 
 /* ---- in and out ---- */
 
-/* The calls at which any rule may hit; what a reset needs to know is learnt at all of them. */
-static uint32_t wanted(void)
+/* The calls at which any rule may hit, now or later; what a reset needs to know is learnt at all of them. *over_ns:
+ * when that changes by itself. */
+static uint32_t wanted(int64_t now_ns, int64_t *over_ns)
 {
 	struct fault_rules r;
 	const struct config *of;
 	const struct fault_rule *f;
 	uint32_t mask = 0;
+	*over_ns = INT64_MAX;
 	fault_rules_begin(&r);
 	while ((f = fault_rules_next(&r, &of)) != NULL) {
-		if (!fault_may_hit(f))
+		int64_t end = fault_ends_ns(f);
+		if (!fault_may_hit(f) || now_ns >= end)
 			continue;
+		*over_ns = end < *over_ns ? end : *over_ns;
 		mask |= (uint32_t)f->value[FAULT_CALLS];
 		if (f->type == FAULT_IS_RESET)
 			mask |= FAULT_AT(SEND) | FAULT_AT(RECV);
@@ -79,12 +85,16 @@ static uint32_t wanted(void)
 
 static void put(void)
 {
-	uint32_t mask = wanted(), was = atomic_load(&is_in);
+	int64_t over_ns;
+	uint32_t mask = wanted(clock_now_ns(), &over_ns), was = atomic_load(&is_in);
+	atomic_store_explicit(&over_at_ns, over_ns, memory_order_relaxed);
 	if (mask == was || (mask && !fault_lines_make()))
 		return;
 	if (!fault_libc.connect)
 		fault_libc = real;
 	atomic_store(&is_in, mask);
+	/* A copy of a number made while there is no layer has no line, and costs what it did. */
+	atomic_store(&fault_has_lines, mask != 0);
 	fault_connect_put(mask & FAULT_AT(CONNECT));
 	fault_look_up_put(mask & FAULT_AT(RESOLVE));
 	fault_io_put_send(mask & FAULT_AT(SEND));
@@ -99,7 +109,7 @@ void fault_init(void)
 }
 
 static _Atomic uint32_t seen; /* header->fault_seq */
-static _Atomic uint32_t busy;
+static _Atomic uint32_t busy, is_due;
 
 void fault_forked(void)
 {
@@ -125,23 +135,37 @@ static void take_over(struct region *r)
 		config_free(c);
 }
 
+/* Whoever finds another at it has left word, and that one does it once more. Not for ever: the words may be damaged. */
+static void settle(struct region *r)
+{
+	atomic_store(&is_due, 1);
+	for (int i = 0; i < 4 && atomic_load(&is_due) && !atomic_exchange(&busy, 1); i++) {
+		atomic_store(&is_due, 0);
+		uint32_t asked = r ? atomic_load_explicit(&r->header->fault_seq, memory_order_acquire) : 0;
+		if (r && atomic_exchange(&seen, asked) != asked)
+			take_over(r);
+		put();
+		fault_marks_lift(clock_now_ns());
+		atomic_store(&busy, 0);
+	}
+}
+
 void fault_follow(struct region *r)
 {
-	uint32_t asked = atomic_load_explicit(&r->header->fault_seq, memory_order_acquire);
-	if (atomic_exchange(&busy, 1))
-		return;
-	if (atomic_exchange(&seen, asked) != asked)
-		take_over(r);
-	put();
-	fault_marks_lift(clock_now_ns());
-	atomic_store(&busy, 0);
+	settle(r);
+}
+
+void fault_leave(int64_t now_ns)
+{
+	if (now_ns >= atomic_load_explicit(&over_at_ns, memory_order_relaxed))
+		settle(NULL);
 }
 
 void fault_look(int64_t now_ns)
 {
 	struct region *r = guest_region_now();
 	if (r && atomic_load_explicit(&r->header->fault_seq, memory_order_relaxed) != atomic_load(&seen))
-		fault_follow(r);
+		settle(r);
 	else
 		fault_marks_lift(now_ns);
 }

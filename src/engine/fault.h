@@ -26,7 +26,7 @@ void fault_attached(struct region *r);
 /* Does the layer stand below connect now? */
 bool fault_is_at_connect(void);
 /* Two numbers lead to one socket from now on. */
-extern __attribute__((visibility("hidden"))) _Atomic bool fault_has_lines; /* ever, in this process */
+extern __attribute__((visibility("hidden"))) _Atomic bool fault_has_lines; /* now */
 void fault_share_slow(int from, int to);
 static inline void fault_share(int from, int to)
 {

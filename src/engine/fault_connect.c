@@ -202,6 +202,7 @@ static void ask_rules(struct fate *fate, const struct fault_place *p)
 			marked.rule[marked.count++] = mark_of(f);
 	}
 	fault_rules_end(&r);
+	fault_leave(now);
 	if (fate->has_mark && !fate->error) {
 		marked.mark = fate->mark;
 		keep_marked(&marked);

@@ -175,11 +175,16 @@ static int64_t begun_ns(const struct fault_rule *f)
 	return f->number ? f->begun_ns : started_ns;
 }
 
+int64_t fault_ends_ns(const struct fault_rule *f)
+{
+	int64_t until = f->until_ns ? f->until_ns : INT64_MAX, so_long = (int64_t)f->value[FAULT_FOR];
+	int64_t end = so_long ? begun_ns(f) + (int64_t)f->value[FAULT_AFTER] + so_long : INT64_MAX;
+	return end < until ? end : until;
+}
+
 bool fault_is_on(const struct fault_rule *f, int64_t now_ns)
 {
-	int64_t since = now_ns - begun_ns(f), after = (int64_t)f->value[FAULT_AFTER],
-		so_long = (int64_t)f->value[FAULT_FOR];
-	return since >= after && !(so_long && since >= after + so_long) && !(f->until_ns && now_ns >= f->until_ns);
+	return now_ns - begun_ns(f) >= (int64_t)f->value[FAULT_AFTER] && now_ns < fault_ends_ns(f);
 }
 
 /* In millionths, as it has grown so far. */

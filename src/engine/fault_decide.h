@@ -18,7 +18,8 @@ bool fault_decide(
 	const struct fault_rule *f, const char *destination, enum fault_call call, int64_t now_ns, uint64_t *seed);
 /* In a fork's child. */
 void fault_decide_forked(void);
-/* Is it still in its time? */
+/* Is it in its time? Is that over, never to come again: when (INT64_MAX: never)? */
+int64_t fault_ends_ns(const struct fault_rule *f);
 bool fault_is_on(const struct fault_rule *f, int64_t now_ns);
 
 #endif

@@ -82,6 +82,7 @@ static bool may_move(int fd, enum fault_call call, size_t *limit, int flags)
 			*limit = (size_t)f->value[FAULT_SIZE];
 	}
 	fault_rules_end(&r);
+	fault_leave(now);
 	errno = saved;
 	if (!error || !fault_line_is_same(l, fd))
 		return true;

@@ -33,6 +33,8 @@ const struct fault_rule *fault_rules_next(struct fault_rules *r, const struct co
 struct fault_place;
 /* The next rule for this call to this place that may hit. */
 const struct fault_rule *fault_rules_next_for(struct fault_rules *r, const struct fault_place *p, enum fault_call call);
+/* At a call that led here: rules whose time is over are met no more. */
+void fault_leave(int64_t now_ns);
 /* Does any rule lead calls of this kind here? */
 bool fault_is_at_call(enum fault_call call);
 

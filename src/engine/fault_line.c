@@ -23,7 +23,6 @@ bool fault_lines_make(void)
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (sys_is_error(all))
 		return false;
-	atomic_store(&fault_has_lines, true);
 	if (!atomic_compare_exchange_strong(&fault_lines, &none, all))
 		sys_munmap(all, FAULT_LINES_MAX * sizeof *all);
 	return true;

@@ -49,6 +49,7 @@ static int ask_look_up(const char *node, uint16_t port)
 		}
 	}
 	fault_rules_end(&r);
+	fault_leave(now);
 	if (delay)
 		wait_ns(delay);
 	errno = saved;

@@ -1,11 +1,12 @@
 /* What a hook costs: many calls of one kind, marked for strace and callgrind.
  * usage: cost rejected|blocking|async PORT TIMES
- *        cost hooks TIMES ROUNDS
+ *        cost hooks TIMES ROUNDS [RESIL]
  *   rejected: the circuit is opened by five refusals first. Every measured connect is between two calls of getppid(2),
  * which strace shows, and inside of measured(), which callgrind's --toggle-collect counts.
  *   hooks: one callgrind dump a section and round, named `section round`. A section is TIMES calls of one kind on
  * descriptors made beforehand, so that the counts of two runs differ by nothing but the calls (tests/bench). Both ends
- * of every connection are here. */
+ * of every connection are here. RESIL, the command: before anything is measured faults are put in at connect, send and
+ * receive, met, and lifted. */
 // link: -lssl -lcrypto
 #include <fcntl.h>
 #include <openssl/ssl.h>
@@ -353,7 +354,36 @@ static int bound(struct sockaddr_in *at, int listens)
 	return fd;
 }
 
-static void hooks(int rounds)
+/* Once it has joined its group. */
+static void faults_come_and_go(const char *resil)
+{
+	char command[2048], to[] = "127.0.0.1:65535", c[2];
+
+	snprintf(to, sizeof to, "127.0.0.1:%d", ntohs(server.sin_port));
+	snprintf(command, sizeof command,
+		"%1$s fault add errno %2$s errno=EACCES count=1 --forever -g cost && "
+		"%1$s fault add short_io %2$s size=1 --forever -g cost",
+		resil, to);
+	must(system(command) == 0);
+	int fd = new_socket(0);
+	must(measured(fd, &server) == -1 && errno == EACCES);
+	must(measured(fd, &server) == 0);
+	int far = accept(listener, NULL, NULL);
+	must(far >= 0 && write(fd, "ab", 2) == 1 && write(far, "ab", 2) == 2 && read(fd, c, 2) == 1);
+	snprintf(command, sizeof command, "%s fault clear -g cost", resil);
+	must(system(command) == 0);
+	close(fd);
+	close(far);
+	/* The next connect finds them gone. */
+	fd = connected(ntohs(server.sin_port));
+	must((far = accept(listener, NULL, NULL)) >= 0);
+	must(write(fd, "ab", 2) == 2 && write(far, "ab", 2) == 2 && read(fd, c, 2) == 2);
+	close(fd);
+	close(far);
+}
+
+/* resil null: without faults. */
+static void hooks(int rounds, const char *resil)
 {
 	must(times > 0 && times <= TIMES_MAX);
 	int pair[2], fd;
@@ -367,6 +397,8 @@ static void hooks(int rounds)
 	fd = connected(ntohs(server.sin_port));
 	int far = accept(listener, NULL, NULL);
 	must(far >= 0);
+	if (resil)
+		faults_come_and_go(resil);
 	/* The sixth finds the circuit open; the first rejection leaves an event. */
 	for (int i = 0; i < 6; i++) {
 		int once = new_socket(0);
@@ -406,10 +438,10 @@ static void hooks(int rounds)
 
 int main(int argc, char **argv)
 {
-	must(argc == 4);
+	must(argc == 4 || argc == 5);
 	if (!strcmp(argv[1], "hooks")) {
 		times = atoi(argv[2]);
-		hooks(atoi(argv[3]));
+		hooks(atoi(argv[3]), argv[4]);
 		return 0;
 	}
 	struct sockaddr_in to = local_address(atoi(argv[2]));
