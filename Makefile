@@ -72,10 +72,25 @@ $(exports): src/hook/exports.map.in src/base/taken.h | deps-build
 	$(call say,CPP,$@)
 	$(Q)$(CC) -E -P -x c -Isrc $< -o $@
 
-$(BUILD)/libresil.so: $(call obj,$(shared_src) $(hook_src)) $(llhttp_obj) $(exports)
+define link_shim
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared $(ALL_CFLAGS) -o $@ $(filter %.o,$^) $(ALL_LDFLAGS) -Wl,-soname,libresil.so -Wl,--version-script=$(exports) \
 		-Wl,-Bsymbolic-functions -Wl,--exclude-libs,ALL -Wl,--no-undefined -Wl,--as-needed -l:libinih.a -ldl -lpthread
+endef
+$(BUILD)/libresil.so: $(call obj,$(shared_src) $(hook_src)) $(llhttp_obj) $(exports)
+	$(link_shim)
+
+# For tests, the shim whose detours the environment names (tests/lib/detour.bash): two objects of its own, the others are the shim's.
+detoured := $(BUILD)/detoured/libresil.so
+detoured_src := src/engine/connect.c src/engine/detour_test.c
+detoured_obj := $(patsubst %.c,$(BUILD)/obj/detoured/%.o,$(detoured_src))
+$(detoured_obj): $(BUILD)/obj/detoured/%.o: %.c | deps-build
+	@mkdir -p $(@D)
+	$(call say,CC,$< (detoured))
+	$(Q)$(CC) $(ALL_CFLAGS) -DRESIL_TEST_DETOUR -MMD -MP -c $< -o $@
+$(detoured): $(call obj,$(filter-out $(detoured_src),$(shared_src)) $(hook_src)) $(detoured_obj) $(llhttp_obj) $(exports)
+	@mkdir -p $(@D)
+	$(link_shim)
 
 # The command: the same rooms without engine and hooks; curses for `resil top`, linked statically like the rest (its terminal
 # descriptions are in Debian's base). A distribution has it shared: CURSES='-lncursesw -ltinfo'.
@@ -166,7 +181,7 @@ demo:
 	@scripts/demo
 check:
 	@scripts/deps check
-	@$(MAKE_ALL) all unit
+	@$(MAKE_ALL) all unit $(detoured)
 	@BUILD=$(BUILD) scripts/check
 
 # Long: sixteen clients against every way in which a server fails (three of them are part of check), and the shim against a system that

@@ -6,7 +6,7 @@ setup_file() {
 	case $build in /*) ;; *) build=$root/$build ;; esac
 	mkdir -p "$build/detoured"
 	# Several files of tests ask for it at once.
-	flock "$build/detoured" env -u LD_PRELOAD make -s -C "$root" BUILD="$build/detoured" EXTRA_CFLAGS=-DRESIL_TEST_DETOUR "$build/detoured/libresil.so" >&2
+	flock "$build/detoured" env -u LD_PRELOAD make -s -C "$root" BUILD="$build" "$build/detoured/libresil.so" >&2
 }
 
 setup() {
