@@ -454,6 +454,7 @@ static enum flow_begun make_call(struct flow *f, enum flow_gate gate, int fd, in
 	if (!call_begin_connected(g, &token, now_ns, call) && g->has_circuit) {
 		circuit_settle(g->region, &token, &g->rules, BREAKER_NEUTRAL, 0, false, now_ns, -1);
 		if (g->limits.bulkhead)
+			/* cppcheck-suppress uninitStructMember ; taken above where there is one */
 			admission_release(g, slot.hold, *now);
 	} else if (__builtin_expect(g->limits.bulkhead != 0, 0)) {
 		call_put_slot(*call, &slot);

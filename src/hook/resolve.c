@@ -252,7 +252,7 @@ static void put_hosts_last(const struct hostent *h, unsigned n, uint32_t mask)
 	char *copy[NAMES_ADDRESSES];
 	unsigned count = 0;
 	/* Addresses that come twice, or too many: their places would not be those of the list. */
-	while (h->h_addr_list[count] && count < NAMES_ADDRESSES) {
+	while (count < NAMES_ADDRESSES && h->h_addr_list[count]) {
 		copy[count] = h->h_addr_list[count];
 		count++;
 	}
