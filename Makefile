@@ -63,6 +63,10 @@ $(prefix_stamp):
 $(BUILD)/obj/src/cli/run.o: $(prefix_stamp)
 $(BUILD)/obj/src/cli/run.o: ALL_CFLAGS += -DRESIL_PREFIX='"$(PREFIX)"'
 
+# scripts/sanitize puts fences around the region (tests/torture/fenced.h).
+REGION_CFLAGS ?=
+$(BUILD)/obj/src/core/region.o: ALL_CFLAGS += $(REGION_CFLAGS)
+
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
 # The shim: nothing but libc is shared, nothing but the taken names is let out.
