@@ -5,6 +5,8 @@ load lib/table
 load lib/tls
 load lib/talk
 load lib/bulkhead
+load lib/services
+load lib/http2
 
 # The name is known to nobody but the connection.
 by_name() { # NAME [under|bare] [OPTION]... PATH
@@ -108,6 +110,165 @@ except OSError as e:
 	assert_output 110
 	assert_equal "$(destination "localhost:$server_port" calls.total)" 1
 	assert_equal "$(destination "localhost:$server_port" failures.answer_timeout)" 1
+}
+
+# The head of a request with so many cuts in it: whole lines, one octet after the other, the pieces of one vector.
+in_pieces='
+import json
+def ask(cut, path, s=None):
+    s = s or dial()
+    text = b"GET %s HTTP/1.1\r\nX-Host: other.test\r\nhOsT:  pay.test:%d \r\nA: b\r\n\r\n" % (path, port)
+    if cut == "lines":
+        pieces = text.splitlines(keepends=True)
+    elif cut == "octets":
+        pieces = [text[i:i + 1] for i in range(len(text))]
+    else:
+        pieces = [text[:40], text[40:50], text[50:]]
+    try:
+        if cut == "vector":
+            assert s.sendmsg(pieces) == len(text)
+        else:
+            for p in pieces:
+                s.sendall(p)
+        return answer(s)[0], s
+    except OSError as e:
+        return errno.errorcode[e.errno], s
+'
+
+@test "a Host that comes in pieces names its connection all the same: its circuit, its limits, its routes (A13 B20)" {
+	start paths bare python3 "$root/tests/servers/paths.py"
+	wait_until file_has '^port ' "$dir/paths.out"
+	server_port=$(sed -n 's/^port //p' "$dir/paths.out")
+	talks bare "$server_port" <<<"$in_pieces"'for cut in "lines", "octets", "vector": assert ask(cut, b"/bad")[0] == 503'
+	shim_part
+	conf "${rules[@]}" 'answer_timeout = 300ms'
+	local cut
+	for cut in lines octets vector; do
+		RESIL_GROUP=$cut talks under "$server_port" <<<"$in_pieces$(
+			cat <<-END
+				got, s = ask("$cut", b"/bad")
+				assert got == 503, got
+				assert ask("$cut", b"/a", s)[0] == 200  # kept: named before
+				assert ask("$cut", b"/hang")[0] == "ETIMEDOUT"
+				assert ask("$cut", b"/bad", s)[0] == 503
+				assert ask("$cut", b"/a")[0] == "ECONNRESET"
+			END
+		)"
+		assert_equal "$cut: $(destination "pay.test:$server_port" state -g "$cut")" "$cut: open"
+		assert_equal "$cut: $(destination "pay.test:$server_port" calls -g "$cut" | jq -c '[.success, .failure, .rejected]')" "$cut: [1,3,1]"
+		assert_equal "$cut: $(destination "127.0.0.1:$server_port" calls -g "$cut" | jq -c '[.failure, .neutral, .in_flight]')" "$cut: [0,3,0]"
+	done
+	conf 'key = route' 'route = /a, /bad' "${rules[@]}"
+	for cut in lines octets vector; do
+		RESIL_GROUP=route-$cut talks under "$server_port" <<<"$in_pieces$(
+			cat <<-END
+				for i in range(2):
+				    assert ask("$cut", b"/bad")[0] == 503
+				assert ask("$cut", b"/bad")[0] == "ECONNRESET"
+				got, s = ask("$cut", b"/a")
+				assert got == 200, got
+				assert ask("$cut", b"/bad", s)[0] == "ECONNRESET"
+			END
+		)"
+		assert_equal "$cut: $(destination "pay.test:$server_port /bad" state -g "route-$cut")" "$cut: open"
+		assert_equal "$cut: $(destination "pay.test:$server_port /a" calls.success -g "route-$cut")" "$cut: 1"
+	done
+}
+
+@test "a piece that waits for a slot: what a handler ended asks again when it goes again, and its call is one (A13 D2 E1)" {
+	counts server
+	shim_part
+	conf 'key = section' 'max_concurrent = 1' 'max_wait = 20s'
+	talks under "$server_port" <<<"$named$(
+		cat <<-'END'
+			class Ended(Exception): pass
+			is_ended, is_through = [], []
+			def handler(*_):
+			    is_ended.append(1)
+			    raise Ended
+			signal.signal(signal.SIGUSR1, handler)
+			holder = dial()
+			holder.sendall(request("pay.test", "gate-s"))
+			assert slots("pay") == 1
+			s = dial()
+			s.sendall(b"GET /in-0 HTTP/1.1\r\n")
+			main = threading.main_thread().ident
+			def ends():
+			    comes(lambda: slots("pay", "waiting") == 1)
+			    signal.pthread_kill(main, signal.SIGUSR1)
+			    comes(lambda: is_ended)
+			    comes(lambda: is_through or slots("pay", "waiting") == 1)
+			    assert not is_through
+			    opens("s")
+			    answer(holder)
+			thread = threading.Thread(target=ends)
+			thread.start()
+			rest = b"Host: pay.test\r\n\r\n"
+			try:
+			    s.send(rest)
+			    assert False
+			except Ended:
+			    s.send(rest)
+			is_through.append(1)
+			thread.join()
+			assert slots("pay") == 1
+			assert answer(s) == (200, b"ok\n")
+			assert slots("pay") == 0
+		END
+	)"
+	assert_equal "$(destination pay calls | jq -c '[.success, .failure]')" '[2,0]'
+}
+
+@test "HTTP/2 in clear: the first request's :authority names the connection, before it goes (A13 A11)" {
+	serves_http2 server <<-'END'
+		def asked(server, sid, path):
+		    if path != "/hang":
+		        server.answer(sid, int(path[1:]))
+	END
+	scheme=http
+	run by_name pay.test bare --http2-prior-knowledge /503
+	assert_output '503 '
+	shim_part
+	export RESIL_GROUP=said
+	conf "${rules[@]}" 'answer_timeout = 300ms'
+	for i in 1 2; do
+		run by_name pay.test under --http2-prior-knowledge /503
+		assert_output '503 '
+	done
+	state_is "pay.test:$server_port" open
+	assert_equal "$(destination "127.0.0.1:$server_port" calls | jq -c '[.neutral, .failure]')" '[2,0]'
+	run by_name pay.test under --http2-prior-knowledge /200
+	assert_output '000 '
+	assert_failure
+	assert_equal "$(destination "pay.test:$server_port" calls.rejected)" 1
+	run by_name other.test under --http2-prior-knowledge /503
+	assert_output '503 '
+	assert_equal "$(destination "127.0.0.1:$server_port" calls.failure)" 1
+	resil reset "pay.test:$server_port"
+	run by_name pay.test under --http2-prior-knowledge --max-time 20 /hang
+	assert_failure
+	assert_equal "$(destination "pay.test:$server_port" failures.answer_timeout)" 1
+	resil reset "pay.test:$server_port"
+	# By h2c it is Host that names it, by gRPC's and nghttp's own encoders :authority.
+	run under nghttp -n -H ':authority: pay.test' "http://127.0.0.1:$server_port/503"
+	assert_success
+	assert_equal "$(destination "pay.test:$server_port" failures.http_gateway)" 3
+	talks under "$server_port" <<<"$http2_prelude$http2_client$(
+		cat <<-'END'
+			class Named(Client):
+			    def ask(self, path):
+			        sid = self.h.get_next_available_stream_id()
+			        self.h.send_headers(sid, [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "pay.test")], end_stream=True)
+			        self.flush()
+			        return sid
+			c = Named()
+			sids = [c.ask("/%d" % code) for code in (200, 404, 200, 429)]
+			c.until(*sids)
+			assert [c.status[s] for s in sids] == [200, 404, 200, 429]
+		END
+	)"
+	assert_equal "$(destination "pay.test:$server_port" calls.success)" 4
+	assert_equal "$(destination "127.0.0.1:$server_port" calls.success)" 0
 }
 
 @test "kept connections stay its own, and a reload reaches them; with key = route each request has its own (A13 B20)" {

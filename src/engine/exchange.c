@@ -266,8 +266,11 @@ static __attribute__((noinline)) bool sends(
 		kind = FLOW_PLAIN;
 	}
 	if (kind == FLOW_HTTP2) {
+		if (__builtin_expect(f->guard.may_be_named && !f->named, 0) && !flow_has(f, FLOW_IS_INSIDE))
+			feed_http2_look_for_authority(&x, o);
 		struct streams_turn t = feed_http2_turn(&x);
-		streams_announced(&t, o);
+		if (!x.is_rejected)
+			streams_announced(&t, o);
 		feed_http2_turned(&x, &t);
 	} else if (kind == FLOW_HTTP1) {
 		sending->was_asking = flow_has(f, FLOW_IS_ASKING);

@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 
 #include "engine/flow.h"
+#include "wire/http1_host.h"
 
 /* The octets of a send or a receive: a vector, of which the first `limit` count. is_blind: they cannot be looked at
  * (sendfile, splice). */
@@ -36,6 +37,7 @@ struct sending {
 		uint8_t begun;
 		bool is_open;
 		uint16_t length;
+		struct http1_host_at host;
 	} requests;
 	union {
 		struct http1_mark mark;

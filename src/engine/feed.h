@@ -13,6 +13,7 @@
 #include "engine/flow.h"
 #include "engine/streams.h"
 #include "engine/wheel.h"
+#include "wire/http1_host.h"
 
 /* Between connect and the first octet so long: the connection was made ahead of need, and the call begins now. */
 #define FEED_AHEAD_NS NS_PER_S
@@ -80,11 +81,13 @@ void feed_http1_event(void *context, const struct http1_event *e);
 void feed_http1_asked(struct feed *x);
 /* Less went than was announced: the request may not be whole after all. */
 void feed_http1_sent_only(struct feed *x, const struct octets *o, const struct sending *sending, size_t gone);
+/* The request in progress calls its server so (A13). */
+void feed_http1_named(struct feed *x, const char *host, size_t length);
 /* The time left, for the server to know (CONTRACT `deadline_header`). Before the octets are announced. */
 void feed_http1_edits(struct feed *x, const struct octets *o, struct sending *sending);
 
-/* Keys `method` and `route`: the circuit of each request (feed_requests.c). Once there is a record of it a flow keeps
- * that, whatever a reload makes of its key. */
+/* Keys `method` and `route`: the circuit of each request; and a head in pieces, of which it is not known yet whom it
+ * names (feed_requests.c). Once there is a record of it a flow keeps that, whatever a reload makes of its key. */
 static inline bool feed_has_requests(const struct flow *f)
 {
 	return (f->guard.section | atomic_load_explicit(&f->requests, memory_order_relaxed)) != 0;
@@ -93,6 +96,10 @@ static inline bool feed_has_requests(const struct flow *f)
 void feed_requests_announce(struct feed *x, struct sending *sending);
 void feed_requests_begins(struct feed *x, size_t at);
 void feed_requests_taken_back(struct feed *x, const struct sending *sending);
+/* The octets from `at` on belong to a head. */
+void feed_requests_skim(struct http1_host *host, const struct octets *o, size_t at);
+/* The rest of that of the request that begins is to come. */
+void feed_requests_wait_for_host(struct flow *f, const struct http1_host *host);
 /* The oldest is answered: the place of the next one's circuit, GUARD_PLACE_KEPT: none of its own. */
 uint64_t feed_requests_answered(struct flow *f);
 /* HTTP/1 ends: what comes is the origin's. */
@@ -126,6 +133,8 @@ static inline void feed_http2_turned(struct feed *x, const struct streams_turn *
 bool feed_http2_begins(struct feed *x, size_t before);
 /* HTTP/1 was left for HTTP/2 (h2c): the request in progress goes on as its first stream. */
 void feed_http2_upgrades(struct feed *x);
+/* Octets are about to be sent, and who is meant by them is not known yet (A13). */
+void feed_http2_look_for_authority(struct feed *x, const struct octets *o);
 static inline void feed_http2_came(struct feed *x, const struct octets *o, size_t from, size_t n)
 {
 	struct streams_turn t = feed_http2_turn(x);

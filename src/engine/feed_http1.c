@@ -10,28 +10,34 @@
 #include "policy/policy.h"
 #include "wire/http1_skim.h"
 
-/* A request names its server: by `Host`, where all of the head is in one piece, or in TLS by the hello before it. */
-static __attribute__((noinline)) void look_for_host(struct feed *x, size_t at)
+void feed_http1_named(struct feed *x, const char *host, size_t length)
 {
 	struct flow *f = x->f;
-	const struct octets *o = x->o;
-	size_t n = o->count > 0 && o->iov[0].iov_len < o->limit ? o->iov[0].iov_len : o->limit, length;
-	const char *head = o->count > 0 && at < n ? (const char *)o->iov[0].iov_base + at : NULL;
-	const char *end = head ? memmem(head, n - at, "\r\n\r\n", 4) : NULL;
-	const char *host = end ? http1_field(head, (size_t)(end - head) + 4, "Host", &length) : NULL;
-	if (flow_has(f, FLOW_IS_INSIDE)) {
-		host = f->tls.name_length ? f->tls.name : NULL;
-		length = f->tls.name_length;
-	}
 	uint64_t word = flow_word(f);
-	if (!host)
-		return;
 	if (flow_phase_of(word) == FLOW_FRESH)
 		feed_used(f, word, feed_now(x));
 	x->must_arm = true;
 	feed_requests_end(f);
 	feed_let(x, flow_name(f, host, length, feed_gate(x), x->fd, feed_now(x)));
 	feed_requests_start(f);
+}
+
+/* A request names its server: by `Host`, or in TLS by the hello before it. */
+static __attribute__((noinline)) void look_for_host(struct feed *x, size_t at)
+{
+	struct flow *f = x->f;
+	struct http1_host host;
+	if (flow_has(f, FLOW_IS_INSIDE)) {
+		if (f->tls.name_length)
+			feed_http1_named(x, f->tls.name, f->tls.name_length);
+		return;
+	}
+	http1_host_begin(&host);
+	feed_requests_skim(&host, x->o, at);
+	if (host.at.state == HTTP1_HOST_FOUND)
+		feed_http1_named(x, host.name, host.at.length);
+	else if (http1_host_is_open(&host))
+		feed_requests_wait_for_host(f, &host);
 }
 
 /* Once a connection, and after a reload; in TLS the ClientHello was the first to tell. */

@@ -40,3 +40,20 @@ void feed_http2_upgrades(struct feed *x)
 	turn_http2(x->f);
 	feed_http2_turned(x, &t);
 }
+
+/* Once a connection. Its streams begin behind it: until then the connect's call is the flow's. */
+void feed_http2_look_for_authority(struct feed *x, const struct octets *o)
+{
+	struct flow *f = x->f;
+	char name[HTTP1_HOST_MAX];
+	bool is_told;
+	size_t n = streams_authority(f, o, name, sizeof name, &is_told);
+	if (is_told)
+		f->named = f->generation;
+	if (n == 0)
+		return;
+	uint64_t word = flow_word(f);
+	if (flow_phase_of(word) == FLOW_FRESH)
+		feed_used(f, word, feed_now(x));
+	feed_let(x, flow_name(f, name, n, feed_gate(x), x->fd, feed_now(x)));
+}

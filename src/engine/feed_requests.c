@@ -24,6 +24,7 @@ struct requests {
 	_Atomic uint64_t places[PENDING];
 	_Atomic uint32_t next_free;
 	char line[LINE_MAX];
+	struct http1_host host; /* of the newest, while it is to come */
 };
 
 static struct pool pool = {.size = sizeof(struct requests),
@@ -51,6 +52,7 @@ static struct requests *attach(struct flow *f)
 	for (unsigned i = 0; i < PENDING; i++)
 		atomic_store_explicit(&r->places[i], r->origin, memory_order_relaxed);
 	r->is_open = false;
+	r->host.at = (struct http1_host_at){.state = HTTP1_HOST_OVER};
 	atomic_store_explicit(&r->answered, 0, memory_order_relaxed);
 	atomic_store(&f->requests, index + 1);
 	return r;
@@ -136,13 +138,48 @@ static void decide(struct feed *x, struct requests *r)
 		take_turn(x, place);
 }
 
+void feed_requests_skim(struct http1_host *host, const struct octets *o, size_t at)
+{
+	size_t left = o->limit;
+	for (int i = 0; i < o->count && left > 0 && http1_host_is_open(host); i++) {
+		size_t n = o->iov[i].iov_len < left ? o->iov[i].iov_len : left;
+		left -= n;
+		if (at < n)
+			http1_host_feed(host, (const char *)o->iov[i].iov_base + at, n - at);
+		at -= at < n ? at : n;
+	}
+}
+
+void feed_requests_wait_for_host(struct flow *f, const struct http1_host *host)
+{
+	struct requests *r = attach(f);
+	if (r)
+		r->host = *host;
+}
+
+/* More of a head that may name its server. */
+static void look_for_host(struct feed *x, struct requests *r)
+{
+	feed_requests_skim(&r->host, x->o, 0);
+	if (r->host.at.state != HTTP1_HOST_FOUND)
+		return;
+	feed_http1_named(x, r->host.name, r->host.at.length);
+	/* Its line belongs to whom it names, too. */
+	atomic_store(&r->places[(uint8_t)(r->begun - 1) % PENDING], r->origin);
+	if (!r->is_open && !x->is_rejected)
+		decide(x, r);
+}
+
 void feed_requests_announce(struct feed *x, struct sending *sending)
 {
 	struct requests *r = requests_of(x->f);
 	sending->requests.begun = r ? r->begun : 0;
 	sending->requests.is_open = r && r->is_open;
 	sending->requests.length = r ? r->length : 0;
-	if (r && r->is_open && append(r, x->o, 0))
+	sending->requests.host = r ? r->host.at : (struct http1_host_at){.state = HTTP1_HOST_OVER};
+	if (r && http1_host_is_open(&r->host))
+		look_for_host(x, r);
+	if (r && r->is_open && !x->is_rejected && append(r, x->o, 0))
 		decide(x, r);
 }
 
@@ -179,7 +216,8 @@ void feed_requests_begins(struct feed *x, size_t at)
 	}
 	uint64_t word = flow_word(f);
 	if (is_turn && flow_phase_of(word) == FLOW_IDLE)
-		flow_begin_call(f, word, FLOW_PASSES, r->origin, x->fd, feed_now(x));
+		feed_let(x, flow_begin_call(f, word, f->guard.section ? FLOW_PASSES : feed_gate(x), r->origin, x->fd,
+				    feed_now(x)));
 	else if (is_turn)
 		feed_begins(x, false);
 	x->must_arm = true;
@@ -193,6 +231,12 @@ void feed_requests_taken_back(struct feed *x, const struct sending *sending)
 	r->begun = sending->requests.begun;
 	r->is_open = sending->requests.is_open;
 	r->length = sending->requests.length;
+	/* Named it stays; but where a handler has ended the wait, it asks again. */
+	if (x->is_interrupted || r->host.at.state != HTTP1_HOST_FOUND) {
+		r->host.at = sending->requests.host;
+		if (http1_host_is_open(&r->host))
+			feed_requests_skim(&r->host, x->o, 0);
+	}
 	if (r->is_open && append(r, x->o, 0))
 		decide(x, r);
 }

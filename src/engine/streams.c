@@ -576,6 +576,13 @@ void streams_upgraded(struct streams_turn *t)
 	arm(t, s);
 }
 
+size_t streams_authority(const struct flow *f, const struct octets *o, char *name, size_t most, bool *is_told)
+{
+	const struct streams *all = streams_of(f);
+	*is_told = false;
+	return all && !o->is_blind ? http2_authority(&all->http, o->iov, o->count, o->limit, name, most, is_told) : 0;
+}
+
 void streams_announced(struct streams_turn *t, const struct octets *o)
 {
 	struct told x = {t, streams_of(t->f)};

@@ -40,7 +40,10 @@ void streams_release(struct flow *f);
 /* Its HTTP/1 request asked for h2c and was granted it: the call in progress goes on as stream 1. */
 void streams_upgraded(struct streams_turn *t);
 
-/* The octets are about to be sent: new streams begin. */
+/* The octets are about to be sent. Before they are announced: whom the first request calls its server, as
+ * http2_authority(). */
+size_t streams_authority(const struct flow *f, const struct octets *o, char *name, size_t most, bool *is_told);
+/* New streams begin. */
 void streams_announced(struct streams_turn *t, const struct octets *o);
 /* The first `gone` of them went. */
 void streams_sent(struct streams_turn *t, const struct octets *o, size_t gone);

@@ -7,6 +7,7 @@
 
 #define STATIC_COUNT 61
 static const uint16_t static_status[] = {200, 204, 206, 304, 400, 404, 500};
+enum { STATIC_AUTHORITY = 1, STATIC_HOST = 38 };
 enum { STATIC_METHOD_FIRST = 2, STATIC_METHOD_LAST = 3, STATIC_STATUS_FIRST = 8, STATIC_STATUS_LAST = 14 };
 
 /* ---- Huffman (appendix B): a canonical code, told by how many codes a length has and by their order ---- */
@@ -29,7 +30,7 @@ static const uint8_t code_symbols[256] = {48, 49, 50, 97, 99, 101, 105, 111, 115
 /* The last of the longest is the end of the string, which must not occur in it. */
 #define CODE_END 256
 
-enum name { NAME_OTHER, NAME_STATUS, NAME_GRPC_STATUS, NAME_GRPC_TIMEOUT, NAME_METHOD, NAME_UNKNOWN };
+enum name { NAME_OTHER, NAME_STATUS, NAME_GRPC_STATUS, NAME_GRPC_TIMEOUT, NAME_METHOD, NAME_AUTHORITY, NAME_UNKNOWN };
 enum step { FIELD, INDEX, NAME_LENGTH, NAME, VALUE_LENGTH, VALUE };
 enum kind { INDEXED, INSERTED, PLAIN, TABLE_SIZE };
 
@@ -40,6 +41,9 @@ static void put(struct hpack *h, unsigned char c)
 {
 	if (h->length < sizeof h->text)
 		h->text[h->length] = (char)c;
+	if (h->name == NAME_AUTHORITY && h->step == VALUE && h->authority && !h->authority_length &&
+		h->length < h->authority_max)
+		h->authority[h->length] = (char)c;
 	h->length++;
 }
 
@@ -77,6 +81,8 @@ static bool is_text(const struct hpack *h, const char *word, size_t n)
 static enum name name_of_text(const struct hpack *h)
 {
 	switch (h->length) {
+	case 4: return is_text(h, "host", 4) ? NAME_AUTHORITY : NAME_OTHER;
+	case 10: return is_text(h, ":authority", 10) ? NAME_AUTHORITY : NAME_OTHER;
 	case 7:
 		if (is_text(h, ":status", 7))
 			return NAME_STATUS;
@@ -159,6 +165,8 @@ static bool find(const struct hpack *h, uint32_t index, enum name *name, uint32_
 		*value = static_status[index - STATIC_STATUS_FIRST];
 	} else if (index >= STATIC_METHOD_FIRST && index <= STATIC_METHOD_LAST) {
 		*name = NAME_METHOD;
+	} else if (index == STATIC_AUTHORITY || index == STATIC_HOST) {
+		*name = NAME_AUTHORITY;
 	}
 	return index > 0;
 }
@@ -191,6 +199,8 @@ static bool string_ends(struct hpack *h)
 		h->step = VALUE_LENGTH;
 		return true;
 	}
+	if (h->name == NAME_AUTHORITY && h->authority && !h->authority_length && h->length <= h->authority_max)
+		h->authority_length = h->length;
 	uint32_t value = value_of_text(h);
 	take(h, h->name, value);
 	if (h->kind == INSERTED)
@@ -206,7 +216,8 @@ static bool string_begins(struct hpack *h, uint32_t length)
 	h->bits = 0;
 	h->bit_count = 0;
 	h->step = h->step == NAME_LENGTH ? NAME : VALUE;
-	h->is_read = h->step == NAME || (h->name != NAME_OTHER && h->name != NAME_UNKNOWN);
+	h->is_read = h->step == NAME || (h->name == NAME_AUTHORITY ? h->authority != NULL
+								   : h->name != NAME_OTHER && h->name != NAME_UNKNOWN);
 	return length > 0 || string_ends(h);
 }
 

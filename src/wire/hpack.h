@@ -51,6 +51,10 @@ struct hpack {
 	uint32_t left, length; /* of the string: octets still to come; octets read so far, decoded */
 	uint64_t bits;	       /* of a Huffman-coded string, not decoded yet */
 	char text[16];	       /* the string's first octets; decoded */
+	/* Where somebody asks whom a request calls its server: the first `:authority`, or `host`, that is spelt out
+	 * goes there. */
+	char *authority;
+	uint32_t authority_max, authority_length;
 	uint32_t ring_value[HPACK_RING];
 	uint8_t ring_name[HPACK_RING];
 };

@@ -334,6 +334,32 @@ void http2_announce(
 	}
 }
 
+static void is_head(void *context, const struct http2_event *e)
+{
+	bool *is_told = context;
+	*is_told |= e->what == HTTP2_REQUEST_HEAD;
+}
+
+size_t http2_authority(
+	const struct http2 *h, const struct iovec *iov, int count, size_t limit, char *name, size_t most, bool *is_told)
+{
+	struct http2_side side;
+	struct feed f = {.side = &side, .is_sent = true, .sink = is_head, .context = is_told};
+	*is_told = h->sent.block != 0; /* of one that is in progress the beginning has gone */
+	if (http2_is_lost(h) || *is_told)
+		return 0;
+	memcpy(&side, &h->sent, sizeof side);
+	side.fields.authority = name;
+	side.fields.authority_max = (uint32_t)most;
+	for (int i = 0; i < count && limit > 0 && !*is_told; i++) {
+		size_t n = iov[i].iov_len < limit ? iov[i].iov_len : limit;
+		limit -= n;
+		if (!feed_piece(&f, iov[i].iov_base, n))
+			return 0;
+	}
+	return *is_told ? side.fields.authority_length : 0;
+}
+
 bool http2_sent(struct http2 *h, const struct iovec *iov, int count, size_t gone, http2_sink *sink, void *context)
 {
 	struct feed f = {.side = &h->sent, .is_sent = true, .sink = sink, .context = context};

@@ -91,6 +91,10 @@ bool http2_is_server(const void *first, size_t n);
  * nothing. */
 void http2_announce(
 	const struct http2 *h, const struct iovec *iov, int count, size_t limit, http2_sink *sink, void *context);
+/* Before it too, and before anything begins: whom the first request whose head is whole in these octets calls its
+ * server. The octets written to name; 0: that is not said, or not yet. *is_told: a head is whole. Changes nothing. */
+size_t http2_authority(const struct http2 *h, const struct iovec *iov, int count, size_t limit, char *name, size_t most,
+	bool *is_told);
 /* After it: of these octets the first `gone` went. False: lost. */
 bool http2_sent(struct http2 *h, const struct iovec *iov, int count, size_t gone, http2_sink *sink, void *context);
 /* So many octets went that nobody has seen (sendfile): the payload of a frame they must be. */

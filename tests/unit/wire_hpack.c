@@ -381,6 +381,60 @@ static void by_hand(void)
 		"the static table is known still");
 }
 
+/* Whom a request calls its server, as nghttp2 deflates it among other fields, cut anywhere. */
+static void names(void)
+{
+	for (int c = 0; c < 300; c++) {
+		static const char *const spelt[] = {":authority", "host", "hosts", ":authoritz"};
+		nghttp2_hd_deflater *deflater;
+		static struct hpack h;
+		static uint8_t out[20000];
+		nghttp2_nv fields[8];
+		const char *so = NULL;
+		size_t count = 1 + any(8), so_n = 0;
+		if (nghttp2_hd_deflate_new(&deflater, 4096))
+			abort();
+		for (size_t i = 0; i < count; i++) {
+			fields[i] = some_field((int)i);
+			if (fields[i].valuelen > 1000)
+				fields[i].valuelen = 1000;
+			if (any(3))
+				continue;
+			const char *name = spelt[any(4)];
+			size_t n = 1 + some_text(texts[i], 29);
+			fields[i] = field(name, texts[i], n);
+			texts[i][n - 1] = 'x';
+			if (!so && (name == spelt[0] || name == spelt[1])) {
+				so = texts[i];
+				so_n = n;
+			}
+		}
+		ssize_t n = nghttp2_hd_deflate_hd(deflater, out, sizeof out, fields, count);
+		if (n < 0)
+			abort();
+		for (size_t cut = 0; cut <= (size_t)n; cut++) {
+			char name[30];
+			struct hpack_found found;
+			hpack_init(&h);
+			h.authority = name;
+			h.authority_max = sizeof name;
+			tap_expect(skim(&h, out, (size_t)n, cut, &found) && h.authority_length == so_n &&
+					   (!so || memcmp(name, so, so_n) == 0),
+				"connection %d, cut at %zu: %u octets for %zu", c, cut, h.authority_length, so_n);
+		}
+		nghttp2_hd_deflate_del(deflater);
+	}
+	struct hpack h;
+	struct hpack_found found;
+	char name[4];
+	hpack_init(&h);
+	h.authority = name;
+	h.authority_max = sizeof name;
+	tap_expect(skim(&h, (const uint8_t *)"\x41\5abcde\xbe", 8, 3, &found) && h.authority_length == 0,
+		"one that is longer than there is room");
+	tap_all("whom a request calls its server is read as nghttp2 spells it (A13)");
+}
+
 int main(void)
 {
 	by_hand();
@@ -389,5 +443,6 @@ int main(void)
 	deflated(300, 60, true);
 	deflated(65536, 60, false);
 	generated();
+	names();
 	return tap_done();
 }

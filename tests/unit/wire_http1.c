@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include "tap.h"
+#include "wire/http1_host.h"
 #include "wire/http1_skim.h"
 #include "wire_http1_oracle.h"
 
@@ -569,9 +570,46 @@ static void fields(void)
 		"method and target");
 }
 
+/* Whom a head calls its server, in pieces of every size, against http1_field() on the whole of it. */
+static void hosts(void)
+{
+	static const char *const heads[] = {"GET / HTTP/1.1\r\nHost: pay.test\r\n\r\nbody",
+		"\r\n\r\nGET / HTTP/1.1\r\nHostile: no\r\nHos: t\r\nHOST: \t a.example:80 \t\r\nX: 1\r\n\r\n",
+		"GET /host: HTTP/1.1\r\nX: host: b\r\n\r\nHost: not.in.the.head\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost:\r\nA: b\r\n\r\n", "GET / HTTP/1.1\r\nh\r\nhhost: a\r\nhost:b\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: one.test\r\nHost: two.test\r\n\r\n",
+		"POST / HTTP/1.1\r\nContent-Length: 20\r\n\r\nHost: in.the.body\r\n\r\n"};
+	for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+		const char *begin = heads[i] + strspn(heads[i], "\r\n");
+		size_t n = strlen(heads[i]), length = 0;
+		size_t head = (size_t)(strstr(begin, "\r\n\r\n") + 4 - begin);
+		const char *so = http1_field(begin, head, "Host", &length);
+		length = so ? length : 0;
+		for (size_t step = 1; step <= n; step++) {
+			struct http1_host one;
+			http1_host_begin(&one);
+			for (size_t at = 0; at < n && http1_host_is_open(&one); at += step)
+				http1_host_feed(&one, heads[i] + at, at + step < n ? step : n - at);
+			bool is_found = one.at.state == HTTP1_HOST_FOUND;
+			tap_expect(
+				!http1_host_is_open(&one) && is_found == (length > 0) &&
+					(!is_found || (one.at.length == length && memcmp(one.name, so, length) == 0)),
+				"head %zu in pieces of %zu", i, step);
+		}
+	}
+	struct http1_host one;
+	http1_host_begin(&one);
+	http1_host_feed(&one, "GET / HTTP/1.1\r\nHost: ", 22);
+	for (int i = 0; i < 2 * HTTP1_HOST_MAX; i++)
+		http1_host_feed(&one, "a", 1);
+	tap_expect(one.at.state == HTTP1_HOST_OVER, "one that is longer than any name");
+	tap_all("whom a head in pieces calls its server (A13)");
+}
+
 int main(void)
 {
 	skimmed();
+	hosts();
 	every_pair();
 	every_cut();
 	every_octet();

@@ -421,9 +421,55 @@ static void by_hand(void)
 	tap_ok(!http2_sent_unseen(&h, 1, on_event, &told) && http2_is_lost(&h), "a frame sent unseen is lost");
 }
 
+/* Whom the first request calls its server, before it goes: told with the octets that end its head, and with no others.
+ */
+static void authority(void)
+{
+	static struct session client, server;
+	static struct http2 h;
+	static struct told told;
+#define FIELD(name, value)                                                                                             \
+	{(uint8_t *)(uintptr_t)(name), (uint8_t *)(uintptr_t)(value), strlen(name), strlen(value), NGHTTP2_NV_FLAG_NONE}
+	nghttp2_nv fields[] = {FIELD(":method", "GET"), FIELD(":path", "/"), FIELD(":authority", "pay.test:80"),
+		FIELD(":scheme", "http"), FIELD("a", "b")};
+	open_session(&client, false);
+	open_session(&server, true);
+	nghttp2_submit_settings(client.h, NGHTTP2_FLAG_NONE, NULL, 0);
+	nghttp2_submit_request(client.h, NULL, fields, 5, NULL, NULL);
+	nghttp2_submit_request(client.h, NULL, fields, 5, NULL, NULL);
+	pass(&client, &server);
+	size_t n = client.out_size, told_at = 0;
+	for (size_t cut = 0; cut <= n; cut++) { /* the first `cut` octets are about to go, in two pieces */
+		char name[20];
+		bool is_told;
+		struct iovec iov[2] = {{client.out, cut / 2}, {client.out + cut / 2, n - cut / 2}};
+		http2_init(&h);
+		size_t length = http2_authority(&h, iov, 2, cut, name, sizeof name, &is_told);
+		if (is_told && !told_at)
+			told_at = cut;
+		tap_expect(is_told == (told_at > 0) &&
+				   (is_told ? length == 11 && memcmp(name, "pay.test:80", 11) == 0 : length == 0),
+			"%zu octets of %zu: %zu", cut, n, length);
+		/* Once they have gone, what follows of another head is read by the same table. */
+		told.count = 0;
+		feed(&h, true, client.out, cut, &told);
+		bool is_midst = h.sent.block != 0;
+		struct iovec rest = {client.out + cut, n - cut};
+		length = http2_authority(&h, &rest, 1, n - cut, name, sizeof name, &is_told);
+		tap_expect(length == 0 || (!told_at && !is_midst && length == 11), "behind %zu: %zu", cut, length);
+	}
+	tap_expect(told_at > 0 && told_at < n, "told at %zu of %zu", told_at, n);
+	tap_all("whom the first request calls its server, before it goes (A13)");
+	nghttp2_session_del(client.h);
+	nghttp2_session_del(server.h);
+	free(client.out);
+	free(server.out);
+}
+
 int main(void)
 {
 	by_hand();
+	authority();
 	for (int i = 0; i < 40; i++)
 		converse(i);
 	tap_all("what two sessions of nghttp2 tell each other is what is told of their octets (A11)");
