@@ -131,11 +131,9 @@ static void received_some(struct feed *x, const struct octets *o, size_t n)
 		atomic_store(&f->kind, FLOW_PLAIN);
 	else if (kind == FLOW_RECORDS)
 		feed_records_came(x, o, n);
-	else if (kind == FLOW_HTTP1 && http1_is_framed(&f->http)) {
-		http1_received_iov(&f->http, o->iov, o->count, n, feed_http1_event, x);
-		if (__builtin_expect(x->http2_at != 0, 0))
-			feed_http2_came(x, o, x->http2_at, n);
-	} else if (is_first && sniff_server(o->iov[0].iov_base, in_first) == SNIFF_STREAM)
+	else if (kind == FLOW_HTTP1 && http1_is_framed(&f->http))
+		feed_http1_came(x, o, n);
+	else if (is_first && sniff_server(o->iov[0].iov_base, in_first) == SNIFF_STREAM)
 		feed_turn_opaque(x, BREAKER_SUCCESS);
 	else if (kind != FLOW_OPAQUE)
 		feed_answer_begins(x);
@@ -273,19 +271,9 @@ static __attribute__((noinline)) bool sends(
 			streams_announced(&t, o);
 		feed_http2_turned(&x, &t);
 	} else if (kind == FLOW_HTTP1) {
-		sending->was_asking = flow_has(f, FLOW_IS_ASKING);
 		if (f->guard.limits.header && !o->is_fixed && http1_is_framed(&f->http))
 			feed_http1_edits(&x, o, sending);
-		if (flow_phase_of(flow_word(f)) == FLOW_WAITING)
-			flow_mark(f, FLOW_HAS_SENT);
-		x.is_announcing = true;
-		if (__builtin_expect(feed_has_requests(f), 0))
-			feed_requests_announce(&x, sending);
-		sending->is_announced =
-			http1_announce(&f->http, o->iov, o->count, o->limit, &sending->mark, feed_http1_event, &x);
-		sending->ends = x.has_ended;
-		sending->begins = x.has_begun;
-		x.is_announcing = false;
+		feed_http1_announce(&x, o, sending);
 	} else if (kind == FLOW_RECORDS) {
 		enum flow_phase phase = flow_phase_of(flow_word(f));
 		/* What opens a connection is told first: its answer may be one octet that means something else without

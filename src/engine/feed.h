@@ -77,6 +77,10 @@ size_t octets_gather(uint8_t *to, size_t room, const struct octets *o);
 
 /* The parser's. context: the feed. */
 void feed_http1_event(void *context, const struct http1_event *e);
+/* The octets are about to be sent: what they begin and end. */
+void feed_http1_announce(struct feed *x, const struct octets *o, struct sending *sending);
+/* n octets of the server's. */
+void feed_http1_came(struct feed *x, const struct octets *o, size_t n);
 /* The whole request is with the kernel: from here on an answer is due. */
 void feed_http1_asked(struct feed *x);
 /* Less went than was announced: the request may not be whole after all. */

@@ -47,10 +47,10 @@ static __attribute__((noinline)) bool must_be_named(const struct flow *f)
 	return (!is_told || f->named != policy_generation()) && http1_pending(&f->http) <= 1;
 }
 
-static void answer_ends(struct feed *x, const struct http1_event *e)
+static void answer_ends(struct feed *x, bool closes, bool until_close)
 {
 	struct flow *f = x->f;
-	if (e->closes && !e->until_close) {
+	if (closes && !until_close) {
 		flow_mark(f, FLOW_IS_WHOLE); /* the client may wait for the end of the stream (A2) */
 		return;
 	}
@@ -123,7 +123,7 @@ void feed_http1_event(void *context, const struct http1_event *e)
 		if (__builtin_expect(e->status == 101, 0))
 			x->http2_at = is_granted_h2c(e) ? e->at : 0;
 		break;
-	case HTTP1_ANSWER_ENDS: answer_ends(x, e); break;
+	case HTTP1_ANSWER_ENDS: answer_ends(x, e->closes, e->until_close); break;
 	case HTTP1_UNSOLICITED: break;
 	case HTTP1_CUT: feed_broke_off(x, FAILURE_EOF); break;
 	case HTTP1_OPAQUE:
@@ -135,6 +135,63 @@ void feed_http1_event(void *context, const struct http1_event *e)
 			feed_lose_track(x);
 		break;
 	}
+}
+
+/* May it be read without events? Where something else is to be done at a request's first octet, no. */
+static inline bool is_everyday(const struct flow *f, const struct octets *o)
+{
+	const struct guard *g = &f->guard;
+	return o->count == 1 && !(g->limits.header | g->may_be_named | feed_has_requests(f));
+}
+
+void feed_http1_announce(struct feed *x, const struct octets *o, struct sending *sending)
+{
+	struct flow *f = x->f;
+	bool is_whole;
+	sending->was_asking = flow_has(f, FLOW_IS_ASKING);
+	if (flow_phase_of(flow_word(f)) == FLOW_WAITING)
+		flow_mark(f, FLOW_HAS_SENT);
+	if (is_everyday(f, o) &&
+		http1_announce_plain(&f->http, o->iov->iov_base, o->limit, &sending->mark, &is_whole)) {
+		/* While it goes no answer is owed, which only limits ask. */
+		if (!is_whole || flow_has(f, FLOW_HAS_LIMITS))
+			flow_mark(f, FLOW_IS_ASKING);
+		feed_begins(x, true);
+		sending->is_announced = sending->begins = true;
+		sending->ends = is_whole;
+		return;
+	}
+	x->is_announcing = true;
+	if (__builtin_expect(feed_has_requests(f), 0))
+		feed_requests_announce(x, sending);
+	sending->is_announced =
+		http1_announce(&f->http, o->iov, o->count, o->limit, &sending->mark, feed_http1_event, x);
+	sending->ends = x->has_ended;
+	sending->begins = x->has_begun;
+	x->is_announcing = false;
+}
+
+void feed_http1_came(struct feed *x, const struct octets *o, size_t n)
+{
+	struct flow *f = x->f;
+	struct http1_plain answer;
+	size_t read = 0;
+	if (o->count > 0 && n <= o->iov->iov_len)
+		read = http1_received_plain(&f->http, o->iov->iov_base, n, &answer);
+	if (read == 0) {
+		http1_received_iov(&f->http, o->iov, o->count, n, feed_http1_event, x);
+		if (__builtin_expect(x->http2_at != 0, 0))
+			feed_http2_came(x, o, x->http2_at, n);
+		return;
+	}
+	if (answer.status) {
+		feed_answer_begins(x);
+		atomic_store_explicit(&f->status, answer.status, memory_order_relaxed);
+		if (answer.is_whole)
+			answer_ends(x, answer.closes, false);
+	}
+	if (read < n)
+		http1_received(&f->http, (const char *)o->iov->iov_base + read, n - read, feed_http1_event, x);
 }
 
 void feed_http1_sent_only(struct feed *x, const struct octets *o, const struct sending *sending, size_t gone)

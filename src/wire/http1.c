@@ -150,16 +150,21 @@ static bool closes(const struct http1_head *head)
 	return head->is_new ? head->flags & F_CONNECTION_CLOSE : !(head->flags & F_CONNECTION_KEEP_ALIVE);
 }
 
-static bool request_head(struct feed *f, const struct http1_head *head, const char *p, bool is_in_parser)
+static uint64_t entry_of(const struct http1_head *head)
 {
-	struct http1_event event = {
-		.what = HTTP1_REQUEST_HEAD, .at = at(f, p), .method = head->method, .closes = closes(head)};
 	uint64_t entry = head->method == HTTP_HEAD	? HTTP1_PENDING_HEAD
 			 : head->method == HTTP_CONNECT ? HTTP1_PENDING_CONNECT
 							: HTTP1_PENDING_OTHER;
 
-	if (event.closes)
-		entry |= HTTP1_PENDING_CLOSES;
+	return closes(head) ? entry | HTTP1_PENDING_CLOSES : entry;
+}
+
+static bool request_head(struct feed *f, const struct http1_head *head, const char *p, bool is_in_parser)
+{
+	struct http1_event event = {
+		.what = HTTP1_REQUEST_HEAD, .at = at(f, p), .method = head->method, .closes = closes(head)};
+	uint64_t entry = entry_of(head);
+
 	if (entry)
 		http1_pending_describe(&f->h->shared, (uint8_t)(f->side->pushed - 1), entry);
 	event.head = f->message;
@@ -414,6 +419,43 @@ bool http1_announce(struct http1 *h, const struct iovec *iov, int count, size_t 
 	return leave(&f);
 }
 
+static inline bool enter_plain(struct http1 *h, struct http1_side *side)
+{
+	return http1_is_framed(h) && !atomic_exchange_explicit(&side->busy, 1, memory_order_acquire);
+}
+
+static inline void leave_plain(struct http1_side *side)
+{
+	atomic_store_explicit(&side->busy, 0, memory_order_release);
+}
+
+bool http1_announce_plain(struct http1 *h, const void *bytes, size_t n, struct http1_mark *mark, bool *is_whole)
+{
+	struct http1_side *side = &h->sent;
+	struct http1_head head;
+	const char *p = bytes;
+	bool is_plain = false;
+
+	/* Taken already: the other door tells. */
+	if (!enter_plain(h, side))
+		return false;
+	size_t length = side->mode == MODE_IDLE ? http1_skim_request(p, p + n, &head) : 0;
+	uint64_t left = length ? length + head.content_length - n : 0;
+	if (length && !(head.flags & F_TRANSFER_ENCODING) && (int64_t)left >= 0)
+		is_plain = http1_pending_push_described(&h->shared, entry_of(&head), left > 0);
+	if (is_plain) {
+		side->feeds++;
+		mark_side(mark, side);
+		side->pushed++;
+		side->flags = 0;
+		side->left = left;
+		side->mode = left ? MODE_COUNTED : MODE_IDLE;
+		*is_whole = !left;
+	}
+	leave_plain(side);
+	return is_plain;
+}
+
 /* Requests that were announced stay pending while they are told once more: their answers may be arriving. */
 bool http1_sent_only(struct http1 *h, const struct http1_mark *mark, const struct iovec *iov, int count, size_t limit,
 	size_t gone, http1_sink *sink, void *context)
@@ -465,6 +507,56 @@ bool http1_received_iov(
 		return false;
 	feed_iov(&f, iov, count, limit);
 	return leave(&f);
+}
+
+/* Of an answer to a pending request, length octets of head. False: not plain. */
+static bool plain_answer(
+	struct http1 *h, const struct http1_head *head, size_t n, size_t *length, struct http1_plain *answer)
+{
+	struct http1_side *side = &h->received;
+	uint64_t w = http1_pending_load(&h->shared), to = w & HTTP1_PENDING_METHOD;
+	bool is_bare = to == HTTP1_PENDING_HEAD || head->status == 204 || head->status == 304;
+	uint64_t body = is_bare ? 0 : head->content_length, here = n - *length;
+
+	/* Unsolicited, interim, a tunnel, or of another kind of length. */
+	if (!http1_pending_count(w) || head->status / 100 == 1 || to == HTTP1_PENDING_CONNECT ||
+		!(is_bare || head->flags & F_CONTENT_LENGTH) || head->flags & F_TRANSFER_ENCODING)
+		return false;
+	answer->status = head->status;
+	answer->closes = closes(head) || w & HTTP1_PENDING_CLOSES;
+	answer->is_whole = body <= here;
+	if (answer->is_whole) {
+		*length += body;
+		return http1_pending_pop(&h->shared, &answer->is_early);
+	}
+	*length = n;
+	side->left = body - here;
+	side->flags = (uint8_t)(HAS_BEGUN | (answer->closes ? CLOSES : 0));
+	side->mode = MODE_COUNTED;
+	return true;
+}
+
+size_t http1_received_plain(struct http1 *h, const void *bytes, size_t n, struct http1_plain *answer)
+{
+	struct http1_side *side = &h->received;
+	struct http1_head head;
+	const char *p = bytes;
+	size_t read = 0;
+
+	if (!enter_plain(h, side))
+		return 0;
+	if (side->mode == MODE_COUNTED && n < side->left) {
+		side->left -= n;
+		answer->status = 0;
+		read = n;
+	} else if (side->mode == MODE_IDLE) {
+		read = http1_skim_answer(p, p + n, &head);
+		if (read && !plain_answer(h, &head, n, &read, answer))
+			read = 0;
+	}
+	side->feeds += read != 0;
+	leave_plain(side);
+	return read;
 }
 
 bool http1_received(struct http1 *h, const void *bytes, size_t n, http1_sink *sink, void *context)

@@ -102,6 +102,12 @@ unsigned http1_pending(const struct http1 *h);
  */
 bool http1_announce(struct http1 *h, const struct iovec *iov, int count, size_t limit, struct http1_mark *mark,
 	http1_sink *sink, void *context);
+/* The everyday request: all of the octets are one request's, from its first on, behind a plain head; nothing of this
+ * side is in progress. Read at once and told without events. False: nothing was done, and http1_announce is to be
+ * asked, which would have told REQUEST_BEGINS, REQUEST_HEAD and, where *is_whole, REQUEST_ENDS (tests/unit/wire_http1.c
+ * compares).
+ */
+bool http1_announce_plain(struct http1 *h, const void *bytes, size_t n, struct http1_mark *mark, bool *is_whole);
 /* After it, with the same octets, when `gone` of them went (0 after an error). Nothing is done when all did; else the
  * side goes back to the mark, and the events of what truly went are told once more. Requests of which no octet went are
  * pending no longer. Between both calls an answer may already have ended the request: that stands. */
@@ -112,6 +118,15 @@ bool http1_preview(struct http1 *h, const struct iovec *iov, int count, size_t l
 
 /* After the system call. MSG_PEEK, MSG_OOB and MSG_ERRQUEUE are not for us. */
 bool http1_received(struct http1 *h, const void *bytes, size_t n, http1_sink *sink, void *context);
+/* The everyday answer, likewise: its plain head is at the first of the octets, which are read up to the returned one:
+ * to the end of the head, and of its body where that has a length. 0: nothing was done. The rest is http1_received's,
+ * which would have told of these ANSWER_BEGINS, ANSWER_HEAD and, where is_whole, ANSWER_ENDS. Octets in the midst of a
+ * body of known length: all of them, and nothing is to be told (status 0). */
+struct http1_plain {
+	uint16_t status;
+	bool closes, is_whole, is_early; /* as in the events */
+};
+size_t http1_received_plain(struct http1 *h, const void *bytes, size_t n, struct http1_plain *answer);
 bool http1_received_iov(
 	struct http1 *h, const struct iovec *iov, int count, size_t limit, http1_sink *sink, void *context);
 /* An orderly end of the stream was received. */

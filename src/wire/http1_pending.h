@@ -73,6 +73,22 @@ static inline bool http1_pending_push(_Atomic uint64_t *shared)
 	return true;
 }
 
+/* One that is described at once. */
+static inline bool http1_pending_push_described(_Atomic uint64_t *shared, uint64_t entry, bool is_sending)
+{
+	uint64_t w = http1_pending_load(shared);
+	unsigned count;
+
+	do {
+		count = http1_pending_count(w);
+		if (count >= HTTP1_PENDING_MAX)
+			return false;
+	} while (!http1_pending_swap(shared, &w,
+		(w & ~HTTP1_PENDING_IS_SENDING) + (1ull << HTTP1_PENDING_COUNT_AT) +
+			(entry << (HTTP1_PENDING_ENTRY_BITS * count)) + (is_sending ? HTTP1_PENDING_IS_SENDING : 0)));
+	return true;
+}
+
 /* The request of that number, unless its answer has ended already. */
 static inline void http1_pending_describe(_Atomic uint64_t *shared, uint8_t number, uint64_t entry)
 {
