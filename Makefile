@@ -108,11 +108,16 @@ $(BUILD)/resil: $(call obj,$(command_src)) $(llhttp_obj)
 # link line.
 link_flags = $$(sed -n 's|^// link: ||p' $<)
 unit_src := $(filter-out src/engine/% src/base/real.c src/base/tls_library.c,$(shared_src)) src/engine/wheel.c
+# What of the engine stands without a descriptor's table or a process: an archive, so that a test gives only what it calls.
+ends_src := $(patsubst %,src/engine/%.c,cache cache_store relay reply served spool status)
+$(BUILD)/unit-ends.a: $(call obj,$(ends_src))
+	@mkdir -p $(@D)
+	$(Q)rm -f $@ && ar crs $@ $^
 unit_tests := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/*.c))
-$(BUILD)/unit/%: tests/unit/%.c $(call obj,$(unit_src)) $(llhttp_obj)
+$(BUILD)/unit/%: tests/unit/%.c $(call obj,$(unit_src)) $(llhttp_obj) $(BUILD)/unit-ends.a
 	@mkdir -p $(@D)
 	$(call say,TEST,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/unit-$*.d -o $@ $< $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread \
+	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/unit-$*.d -o $@ $< $(filter %.o,$^) $(BUILD)/unit-ends.a $(ALL_LDFLAGS) -l:libinih.a -lpthread \
 		$(link_flags)
 
 # The circuit against its model: beside the unit tests in check, at length by `make model`.

@@ -147,3 +147,21 @@ set_cache() { export RESIL_SET="fallback=cache($1);failure_threshold=1;recovery_
 	away
 	for i in 1000 1030 1060; do assert_equal "$(get "$url/length/$i" | wc -c)" "$i"; done
 }
+@test "each case of tests/heads/cache, by way of sockets: what may be kept is served when its destination is away, all else is not (D5)" {
+	local heads=$root/tests/heads/cache program=$root/tests/programs/cache_heads.py
+	start first bare python3 -u "$program" serve "$heads"
+	wait_until file_has '^up ' "$dir/first.out"
+	first_port=$(sed -n 's/^up //p' "$dir/first.out")
+	run bare python3 "$program" ask "$heads" "$first_port"
+	assert_success
+	shim_part
+	export RESIL_SET="fallback=cache(1h);failure_threshold=1000" # answers that are cut are failures
+	run under python3 "$program" ask "$heads" "$first_port"
+	assert_success
+	kill -9 "$first_pid"
+	wait_until is_gone "$first_pid"
+	run under python3 "$program" compare "$heads" "$first_port"
+	local cases
+	cases=$(grep -cE '^(kept|not) ' "$heads")
+	assert_output "$cases of $cases"
+}

@@ -38,6 +38,7 @@ struct tee {
 	int room; /* -1: the answer is not kept */
 	uint32_t head_len, body_len;
 	bool has_head, is_whole, is_too_large, is_to_head;
+	bool is_kept; /* the answer to the request before, which still stands in `request` */
 };
 _Static_assert(sizeof(struct tee) <= sizeof(((struct detour *)0)->own), "its room");
 
@@ -110,6 +111,7 @@ void cache_tee_begin(struct detour *d)
 	served_begin(&t->request);
 	t->watch = WATCH_REQUEST;
 	t->room = -1;
+	t->is_kept = false;
 }
 
 void cache_tee_finish(struct detour *d)
@@ -156,6 +158,10 @@ static void see_requests(struct detour *d, struct tee *t, const char *at, uint32
 		cache_tee_finish(d);
 		return;
 	}
+	if (n > 0 && t->request.is_whole) {
+		served_next(&t->request);
+		t->is_kept = false;
+	}
 	for (bool has_head = false; n > 0 || has_head;) {
 		uint32_t taken;
 		enum served_says says = served_feed(&t->request, at, n, &taken);
@@ -176,10 +182,21 @@ static void keep(struct detour *d, struct tee *t)
 	static struct cache_key key; /* one thread */
 	const char *head = t->room >= 0 ? room_of(t) : NULL;
 	bool is_framed = t->answer.flags & (F_CONTENT_LENGTH | F_CHUNKED);
-	if (head && is_framed && !t->is_too_large && t->head_len < SERVED_HEAD_MAX &&
+	if (head && is_framed && t->answer.http_major == 1 && !t->is_too_large && t->head_len < SERVED_HEAD_MAX &&
 		cache_may_keep(&t->request, head, t->head_len, t->answer.status_code) &&
-		cache_key_make(&key, d->host, &t->request))
+		cache_key_make(&key, d->host, &t->request)) {
 		cache_keep(&key, d->host, &t->request, head, t->head_len, head + SERVED_HEAD_MAX, t->body_len);
+		t->is_kept = true;
+	}
+}
+
+/* The server says something that nobody has asked for: what was taken for a whole answer may have been a part. */
+static void speaks_unasked(struct detour *d, struct tee *t)
+{
+	static struct cache_key key; /* one thread */
+	if (t->is_kept && cache_key_make(&key, d->host, &t->request))
+		cache_forget(&key, d->host);
+	cache_tee_finish(d);
 }
 
 /* The octets of a head are gathered while it is being read: what of the piece belongs to it, llhttp tells by its pause,
@@ -209,7 +226,6 @@ static void see_answers(struct detour *d, struct tee *t, const char *at, uint32_
 			if (is_all)
 				keep(d, t);
 			give_room(t);
-			served_next(&t->request);
 			t->watch = is_all ? WATCH_REQUEST : WATCH_NOTHING;
 			return;
 		}
@@ -232,7 +248,7 @@ void cache_tee(struct detour *d, enum detour_way_name way, const void *octets, u
 	if (way == DETOUR_UP)
 		see_requests(d, t, octets, n);
 	else if (t->watch == WATCH_REQUEST)
-		cache_tee_finish(d); /* it speaks unasked */
+		speaks_unasked(d, t);
 	else
 		see_answers(d, t, octets, n);
 }

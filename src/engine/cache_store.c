@@ -87,6 +87,11 @@ static bool forbids(const struct field *f, const char *const *words)
 	return false;
 }
 
+static bool has_only(const struct field *f, const char *word)
+{
+	return f->value_len == strlen(word) && strncasecmp(f->value, word, f->value_len) == 0;
+}
+
 static bool find(const char *head, uint32_t len, const char *name, struct field *f)
 {
 	const char *at = fields_of(head, len);
@@ -94,6 +99,20 @@ static bool find(const char *head, uint32_t len, const char *name, struct field 
 		if (is_named(f, name))
 			return true;
 	return false;
+}
+
+/* No line of it that two readers might read differently: continued, without a name, with a blank before its colon. */
+static bool is_plain(const char *head, uint32_t len)
+{
+	const char *line = fields_of(head, len), *end = head + len, *stop;
+	for (; line < end && (stop = memchr(line, '\n', (size_t)(end - line))) != NULL; line = stop + 1) {
+		const char *colon = memchr(line, ':', (size_t)(stop - line));
+		if (stop == line || (stop == line + 1 && *line == '\r'))
+			return true;
+		if (!colon || colon == line || colon[-1] == ' ' || colon[-1] == '\t' || *line == ' ' || *line == '\t')
+			return false;
+	}
+	return true;
 }
 
 /* ---- keys ---- */
@@ -112,7 +131,7 @@ bool cache_key_make(struct cache_key *k, const char *destination, const struct s
 	uint32_t n = request->head_len;
 	size_t method_len, target_len;
 	const char *target;
-	if (request->is_cut || request->has_body || !find(head, n, "Host", &host) ||
+	if (request->is_cut || request->has_body || !is_plain(head, n) || !find(head, n, "Host", &host) ||
 		!http1_request_line(head, n, &method_len, &target, &target_len) || find(head, n, "Upgrade", &other))
 		return false;
 	/* Two of them, and the server may have gone by the other. */
@@ -130,13 +149,29 @@ bool cache_key_make(struct cache_key *k, const char *destination, const struct s
 	return !t.is_cut;
 }
 
-/* The request's values of what the answer says it depends on: "name: value" a line. False: it depends on what cannot be
- * told, or on too much. */
+/* A line "name: value" of the request's value of a field. */
+static void put_vary(struct text *t, const char *name, size_t n, const struct served *request)
+{
+	struct field f;
+	const char *at = fields_of(request->head, request->head_len);
+	put_lower(t, name, n);
+	text_char(t, ':');
+	while (next_field(&at, request->head + request->head_len, &f))
+		if (f.name_len == n && strncasecmp(f.name, name, n) == 0) {
+			text_char(t, ' ');
+			text_bytes(t, f.value, f.value_len);
+		}
+	text_char(t, '\n');
+}
+
+/* The request's values of what the answer says it depends on, a line each. False: it depends on what cannot be told, or
+ * on too much. What came to a cookie may be one person's, and often does not say so: it is nobody else's. */
 static bool make_vary(
 	char vary[CACHE_VARY_MAX], uint32_t *len, const struct served *request, const char *head, uint32_t head_len)
 {
+	static const char implied[] = "accept-encoding", cookie[] = "cookie";
 	struct text t = {.at = vary, .cap = CACHE_VARY_MAX};
-	struct field f, theirs;
+	struct field f;
 	const char *line = fields_of(head, head_len), *word;
 	size_t n;
 	vary[0] = '\0';
@@ -144,23 +179,16 @@ static bool make_vary(
 		bool is_coded = is_named(&f, "Content-Encoding");
 		if (!is_named(&f, "Vary") && !is_coded)
 			continue;
-		static const char implied[] = "accept-encoding";
 		const char *at = is_coded ? implied : f.value;
 		const char *end = at + (is_coded ? sizeof implied - 1 : f.value_len);
 		while (next_word(&at, end, &word, &n)) {
 			if (n == 1 && *word == '*')
 				return false;
-			put_lower(&t, word, n);
-			text_char(&t, ':');
-			const char *its = fields_of(request->head, request->head_len);
-			while (next_field(&its, request->head + request->head_len, &theirs))
-				if (theirs.name_len == n && strncasecmp(theirs.name, word, n) == 0) {
-					text_char(&t, ' ');
-					text_bytes(&t, theirs.value, theirs.value_len);
-				}
-			text_char(&t, '\n');
+			put_vary(&t, word, n, request);
 		}
 	}
+	if (find(request->head, request->head_len, "Cookie", &f))
+		put_vary(&t, cookie, sizeof cookie - 1, request);
 	*len = (uint32_t)t.len;
 	return !t.is_cut;
 }
@@ -198,17 +226,24 @@ bool cache_may_keep(const struct served *request, const char *head, uint32_t hea
 		"no-store", "private", "no-cache", "must-revalidate", "proxy-revalidate", "s-maxage", NULL};
 	struct field f;
 	const char *at = fields_of(request->head, request->head_len);
-	if (status != 200 || request->parser.method != HTTP_GET)
+	if (status != 200 || request->parser.method != HTTP_GET || !is_plain(head, head_len))
 		return false;
 	while (next_field(&at, request->head + request->head_len, &f))
 		if (is_named(&f, "Authorization") || is_named(&f, "Range") || is_named(&f, "If-Range") ||
 			(is_named(&f, "Cache-Control") && forbids(&f, never)))
 			return false;
 	at = fields_of(head, head_len);
-	while (next_field(&at, head + head_len, &f))
+	unsigned codings = 0;
+	while (next_field(&at, head + head_len, &f)) {
+		bool is_coding = is_named(&f, "Transfer-Encoding");
 		if (is_named(&f, "Set-Cookie") || is_named(&f, "Set-Cookie2") || is_named(&f, "Content-Range") ||
-			is_named(&f, "Trailer") || (is_named(&f, "Cache-Control") && forbids(&f, not_stale)))
+			is_named(&f, "Trailer") || (is_named(&f, "Cache-Control") && forbids(&f, not_stale)) ||
+			(is_named(&f, "Pragma") && forbids(&f, not_stale)))
 			return false;
+		/* Another coding of the way would have to be undone. */
+		if (is_coding && (codings++ > 0 || !has_only(&f, "chunked")))
+			return false;
+	}
 	return true;
 }
 
@@ -348,27 +383,86 @@ static uint64_t check_of(const struct cached *c)
 	return hash_bytes(HASH_START, &copy, sizeof copy);
 }
 
-static bool is_hop_by_hop(const struct field *f)
+static bool is_hop_by_hop(const struct field *f, const char *head, uint32_t len)
 {
-	static const char *const names[] = {"Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding",
-		"Content-Length", "Age", "Warning", "Upgrade", "TE", "X-Resil-Source", NULL};
+	static const char *const names[] = {"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate",
+		"Proxy-Authentication-Info", "Transfer-Encoding", "Content-Length", "Age", "Warning", "Upgrade", "TE",
+		"X-Resil-Source", NULL};
 	for (const char *const *n = names; *n; n++)
 		if (is_named(f, *n))
 			return true;
+	struct field by;
+	const char *at = fields_of(head, len), *word;
+	size_t n;
+	while (next_field(&at, head + len, &by))
+		if (is_named(&by, "Connection"))
+			for (const char *list = by.value; next_word(&list, by.value + by.value_len, &word, &n);)
+				if (n == f->name_len && strncasecmp(word, f->name, n) == 0)
+					return true;
 	return false;
 }
 
+static bool read_digits(const char *s, unsigned n, int64_t *v)
+{
+	*v = 0;
+	for (unsigned i = 0; i < n; i++) {
+		if (s[i] < '0' || s[i] > '9')
+			return false;
+		*v = *v * 10 + (s[i] - '0');
+	}
+	return n > 0;
+}
+
+/* "Sun, 06 Nov 1994 08:49:37 GMT", the one form that anybody sends, as seconds since 1970. */
+static bool read_date(const struct field *f, int64_t *s)
+{
+	static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+	const char *v = f->value;
+	char name[4] = "";
+	int64_t day, year, hour, minute, second;
+	if (f->value_len != 29 || memcmp(v + 25, " GMT", 4) != 0 || !read_digits(v + 5, 2, &day) ||
+		!read_digits(v + 12, 4, &year) || !read_digits(v + 17, 2, &hour) || !read_digits(v + 20, 2, &minute) ||
+		!read_digits(v + 23, 2, &second))
+		return false;
+	memcpy(name, v + 8, 3);
+	const char *month = strstr(months, name);
+	if (!month || (month - months) % 3 != 0)
+		return false;
+	/* Days before the month, of years that begin in March: the leap day is their last. */
+	int64_t m = (month - months) / 3, y = year - (m < 2);
+	int64_t days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * ((m + 10) % 12) + 2) / 5 + day - 1 - 719468;
+	*s = ((days * 24 + hour) * 60 + minute) * 60 + second;
+	return true;
+}
+
+/* How old it was when it came (RFC 9111, 4.2.3): by Age, or by its date. */
+static int64_t age_of(const char *head, uint32_t len, int64_t wall_ns)
+{
+	struct field f;
+	int64_t age = 0, v, now = wall_ns / NS_PER_S;
+	const char *at = fields_of(head, len);
+	while (next_field(&at, head + len, &f)) {
+		/* Beyond 31 bits is as old as that (RFC 9111, 1.2.2). */
+		bool is_long = f.value_len > 10;
+		bool is_age = is_named(&f, "Age") && read_digits(f.value, is_long ? 10 : (unsigned)f.value_len, &v);
+		if (is_age && (is_long || v > INT32_MAX))
+			v = INT32_MAX;
+		else if (!is_age && is_named(&f, "Date") && read_date(&f, &v))
+			v = now - v;
+		else if (!is_age)
+			continue;
+		age = v > age ? v : age;
+	}
+	return age;
+}
+
 /* The lines of an answer's head that are its own and not the connection's. */
-static bool filter_head(struct text *t, const char *head, uint32_t len, int64_t *age_s)
+static bool filter_head(struct text *t, const char *head, uint32_t len)
 {
 	struct field f;
 	const char *at = fields_of(head, len);
-	*age_s = 0;
 	while (next_field(&at, head + len, &f)) {
-		if (is_named(&f, "Age"))
-			for (size_t i = 0; i < f.value_len && i < 9 && f.value[i] >= '0' && f.value[i] <= '9'; i++)
-				*age_s = *age_s * 10 + (f.value[i] - '0');
-		if (is_hop_by_hop(&f))
+		if (is_hop_by_hop(&f, head, len))
 			continue;
 		text_bytes(t, f.name, f.name_len);
 		text_str(t, ": ");
@@ -391,10 +485,11 @@ void cache_keep(const struct cache_key *k, const char *destination, const struct
 	struct cached c = {.stored_ns = clock_now_ns(), .stored_wall_ns = clock_wall_ns(), .body_len = body_len};
 	struct text t = TEXT_ON(kept_head), b = TEXT_ON(beside);
 	kept_head[0] = '\0';
-	if (!make_vary(vary, &c.vary_len, request, head, head_len) || !filter_head(&t, head, head_len, &c.age_s) ||
+	if (!make_vary(vary, &c.vary_len, request, head, head_len) || !filter_head(&t, head, head_len) ||
 		!make_dir(dir) || !make_path(path, destination, k))
 		return;
 	memcpy(c.magic, magic, sizeof magic);
+	c.age_s = age_of(head, head_len, c.stored_wall_ns);
 	c.key_len = k->len;
 	c.head_len = (uint32_t)t.len;
 	uint64_t check = check_of(&c);
@@ -460,11 +555,13 @@ int cache_open(const struct cache_key *k, const char *destination, const struct 
 	/* By both clocks: one of them may have been set, or begun anew with the machine. */
 	if (sys_fstat(fd, &st) == 0 && st.st_uid == sys_geteuid() && S_ISREG(st.st_mode) &&
 		read_all(fd, c, sizeof *c) && is_whole(fd, k, request, c)) {
-		int64_t by_wall = clock_wall_ns() - c->stored_wall_ns, by_run = clock_now_ns() - c->stored_ns;
+		int64_t wall = clock_wall_ns(), run = clock_now_ns(), most_s = max_age_ns / NS_PER_S;
+		bool is_past = c->stored_wall_ns >= 0 && c->stored_wall_ns <= wall && c->stored_ns >= 0 &&
+			       c->stored_ns <= run && c->age_s >= 0 && c->age_s <= most_s;
+		int64_t by_wall = is_past ? wall - c->stored_wall_ns : 0, by_run = is_past ? run - c->stored_ns : 0;
 		int64_t age = by_wall > by_run ? by_wall : by_run;
-		*age_s = age / NS_PER_S + c->age_s;
-		if (by_run >= 0 && by_wall >= 0 && c->age_s >= 0 &&
-			age / NS_PER_S + c->age_s <= max_age_ns / NS_PER_S && age <= max_age_ns)
+		*age_s = age / NS_PER_S + (is_past ? c->age_s : 0);
+		if (is_past && *age_s <= most_s && age <= max_age_ns)
 			return fd;
 	}
 	sys_close(fd);

@@ -10,7 +10,7 @@
 #define CACHE_BODY_MAX (256u * 1024u)
 #define CACHE_FILES_MAX 256u
 #define CACHE_KEY_MAX 4096u
-#define CACHE_VARY_MAX 2048u
+#define CACHE_VARY_MAX 4096u
 
 /* A file: this, then key, vary, head and body. */
 struct cached {
