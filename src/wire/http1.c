@@ -518,8 +518,9 @@ static bool plain_answer(
 	bool is_bare = to == HTTP1_PENDING_HEAD || head->status == 204 || head->status == 304;
 	uint64_t body = is_bare ? 0 : head->content_length, here = n - *length;
 
-	/* Unsolicited, interim, a tunnel, or of another kind of length. */
-	if (!http1_pending_count(w) || head->status / 100 == 1 || to == HTTP1_PENDING_CONNECT ||
+	/* Unsolicited, interim (or of no status, which means something else here), a tunnel, or of another kind of
+	 * length. */
+	if (!http1_pending_count(w) || head->status < 200 || to == HTTP1_PENDING_CONNECT ||
 		!(is_bare || head->flags & F_CONTENT_LENGTH) || head->flags & F_TRANSFER_ENCODING)
 		return false;
 	answer->status = head->status;
