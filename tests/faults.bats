@@ -2,27 +2,8 @@
 # Faults: what was asked for is injected, at the calls that its numbers say, and met by the policies as the real thing.
 load lib/common
 load lib/services
+load lib/asker
 
-# An asker in the background, told by lines: asks LINE, and what it said in $said.
-asker_start() { # PORT [VARIABLE=VALUE...]
-	local port=$1
-	shift
-	mkfifo "$dir/asker.in"
-	env LD_PRELOAD="$shim" "$@" python3 "$root/tests/programs/asker.py" "$port" <>"$dir/asker.in" >"$dir/asker.said" 2>"$dir/asker.err" 3>&- &
-	started+=("$!")
-	asker_pid=$!
-	asked=0
-}
-asker_has_said() { [ "$(wc -l <"$dir/asker.said")" -ge "$asked" ] || is_gone "$asker_pid"; }
-asks() {
-	begin_asking "$*"
-	wait_until asker_has_said
-	said=$(sed -n "${asked}p" "$dir/asker.said")
-}
-begin_asking() {
-	asked=$((asked + 1))
-	echo "$*" >"$dir/asker.in"
-}
 # run_with FAULT COMMAND...: by resil run, with no breaker of its own.
 run_with() {
 	local fault=$1
@@ -133,11 +114,63 @@ between() { # WHAT VALUE LEAST MOST
 	refute_output --partial '"type":"fault"'
 }
 
+# The system calls of five connects, one a line, by an asker that has been through HOW: without, lifted (of each kind of call) or over.
+calls_after() { # HOW
+	local how=$1 at=127.0.0.1:$server_port
+	rm -rf "$RESIL_STATE_DIR" "$dir/asker.in"
+	printf '[resil]\ncontrol = off\n[defaults]\nbreaker = on\n' >"$dir/resil.conf"
+	asker_run LD_PRELOAD= RESIL_CONF="$dir/resil.conf" RESIL_GROUP=asker strace -f -o "$dir/trace" -E LD_PRELOAD="$shim" \
+		python3 "$root/tests/programs/asker.py" "$server_port"
+	asks connect 1
+	assert_equal "${said% *}" ok
+	if [ "$how" = lifted ]; then
+		resil fault add errno "$at" errno=EACCES count=1 --forever -g asker >/dev/null
+		resil fault add short_io "$at" size=5 --forever -g asker >/dev/null
+		resil fault add latency "$at" delay=5ms --forever -g asker >/dev/null
+		asks connect 1
+		assert_equal "${said% *}" EACCES
+	fi
+	if [ "$how" = over ]; then
+		resil fault add short_io "$at" size=5 --for 500ms -g asker >/dev/null
+		asks connect 1
+		nap 0.5
+	fi
+	asks ask
+	assert_equal "${said% *}" ok
+	[ "$how" != lifted ] || resil fault clear -g asker >/dev/null
+	asks connect 6
+	assert_equal "${said% *}" ok,ok,ok,ok,ok,ok
+	kill "$asker_pid"
+	# Of the thread that connects; another's call may stand between a call's begin and its end.
+	awk '/ socket\(/ { at[n++] = count[$1] }
+		/^[0-9]+ +[a-z0-9_]+\(/ { line[$1, count[$1]++] = $2 }
+		/ write\(1, "ok,ok,ok,ok,ok,ok"/ {
+			for (i = at[n - 5]; i < count[$1] - 1; i++)
+				print line[$1, i]
+			exit
+		}' "$dir/trace" >"$dir/calls.$how"
+	assert_equal "$(grep -c "^connect(" "$dir/calls.$how")" 5
+}
+
+@test "a fault that is lifted, and one whose time is over, change nothing: no call of the system more or less (CF5)" {
+	peer server 127.0.0.1 answer
+	shim_part
+	for how in lifted over; do
+		# What looks around once a second may do so in one of them.
+		for i in 1 2 3; do
+			calls_after without
+			calls_after "$how"
+			cmp "$dir/calls.without" "$dir/calls.$how" && continue 2
+		done
+		fail "$how: $(diff "$dir/calls.without" "$dir/calls.$how")"
+	done
+}
+
 @test "refusals that are injected open the circuit as real ones do, and nothing reaches the server (CF8)" {
 	peer server 127.0.0.1 answer
 	shim_part
 	for i in 1 2 3 4 5 6 7; do
-		run resil run --fault "refuse 127.0.0.1:$server_port" -- "${fetch[@]}" "http://127.0.0.1:$server_port/"
+		run resil run -s recovery_timeout=5m -s recovery_max=5m --fault "refuse 127.0.0.1:$server_port" -- "${fetch[@]}" "http://127.0.0.1:$server_port/"
 		assert_failure 7
 	done
 	local name=127.0.0.1:$server_port

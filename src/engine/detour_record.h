@@ -50,6 +50,7 @@ struct detour {
 	int64_t limit_at_ns; /* 0: none */
 	int64_t held_until_ns;
 	bool has_upstream, is_blocking, has_begun, is_teed;
+	bool is_cut;			 /* ended in its midst: nothing is passed on any more */
 	bool has_failed[DETOUR_SOCKETS]; /* the kernel has said an error */
 	bool is_silent[DETOUR_SOCKETS];	 /* no events any more: it has told its end, and would tell it for ever */
 	bool is_up;			 /* the upstream is connected */
@@ -57,9 +58,9 @@ struct detour {
 	bool is_watched[DETOUR_SOCKETS];
 	uint32_t events[DETOUR_SOCKETS]; /* what the kernel has been asked to tell */
 	int64_t asked_at_ns;
-	int64_t over_at_ns;	      /* an end point has said all: so long the app may take to end its side */
-	int64_t look_at_ns;	      /* the thread's next visit without an event */
-	uint32_t looks;		      /* ASKED: how often it has been looked at */
+	int64_t over_at_ns; /* an end point has said all, or it is cut: so long either side may take to end its own */
+	int64_t look_at_ns; /* the thread's next visit without an event */
+	uint32_t looks;	    /* ASKED: how often it has been looked at */
 	const struct detour_end *end; /* in place of an upstream */
 	struct detour_way way[2];
 	char path[DETOUR_PATH];

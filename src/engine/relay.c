@@ -100,6 +100,19 @@ static void has_passed(struct detour_way *w, uint32_t n, int64_t now_ns)
 		shape_passed(&w->shape, n, now_ns);
 }
 
+/* Both sides are told an orderly end. What they still say is nobody's: it is taken in for a while, or it would reset
+ * the connection, and what was said before with it. */
+static void cut(struct detour *d, int64_t now_ns)
+{
+	for (int i = 0; i < 2; i++) {
+		if (!d->way[i].is_passed_on && is_socket(d, sink_of(i)))
+			sys_shutdown(d->socket[sink_of(i)], SHUT_WR);
+		d->way[i].is_passed_on = true;
+	}
+	d->is_cut = true;
+	d->over_at_ns = now_ns + LAST_NS;
+}
+
 /* True: something has gone. *is_reset: both sides are to meet a reset now. */
 static bool pass_on(struct detour *d, enum detour_way_name name, int64_t now_ns, bool *is_reset)
 {
@@ -135,9 +148,11 @@ static bool pass_on(struct detour *d, enum detour_way_name name, int64_t now_ns,
 		*is_reset = true;
 		return false;
 	}
-	/* limit_data ends a way in its midst: what comes after it is nobody's. */
 	sys_shutdown(d->socket[to], SHUT_WR);
 	w->is_passed_on = true;
+	/* limit_data ends a way in its midst, and with it the connection. */
+	if (w->len > 0 || !w->has_ended)
+		cut(d, now_ns);
 	return true;
 }
 
@@ -185,6 +200,19 @@ static void lift(struct detour *d, int64_t now_ns)
 			shape_lift(&d->way[i].shape, now_ns);
 }
 
+static enum relay_says turn_cut(struct detour *d, int64_t now_ns)
+{
+	bool has_ended = true;
+	for (int i = 0; i < 2; i++) {
+		struct detour_way *w = &d->way[i];
+		for (int turns = 0; turns < TURNS && take_in(d, i, now_ns); turns++)
+			detour_took(w, w->len);
+		has_ended &= w->has_ended || !is_socket(d, source_of(i));
+	}
+	d->look_at_ns = d->over_at_ns;
+	return has_ended || now_ns >= d->over_at_ns ? RELAY_IS_OVER : RELAY_GOES_ON;
+}
+
 static bool is_up_over(const struct detour *d, int64_t now_ns)
 {
 	const struct detour_way *up = &d->way[DETOUR_UP];
@@ -197,7 +225,9 @@ enum relay_says relay_turn(struct detour *d, int64_t now_ns)
 	d->look_at_ns = SHAPE_NEVER;
 	if (atomic_load_explicit(&d->lifted, memory_order_relaxed) == d->life)
 		lift(d, now_ns);
-	for (int i = 0; i < TURNS && moves && !is_reset; i++) {
+	if (d->is_cut)
+		return turn_cut(d, now_ns);
+	for (int i = 0; i < TURNS && moves && !is_reset && !d->is_cut; i++) {
 		moves = false;
 		if (d->has_failed[DETOUR_UPSTREAM])
 			return turn_broken(d, DETOUR_DOWN, now_ns);
@@ -212,6 +242,8 @@ enum relay_says relay_turn(struct detour *d, int64_t now_ns)
 	}
 	if (is_reset)
 		return RELAY_IS_RESET;
+	if (d->is_cut)
+		return turn_cut(d, now_ns);
 	if (d->way[DETOUR_DOWN].is_passed_on && is_up_over(d, now_ns))
 		return RELAY_IS_OVER;
 	if (moves)

@@ -49,7 +49,7 @@
 	X(BLACKHOLE, "blackhole", HAS_AFTER_BYTES | HAS_DIRECTION, 0, AT_CONNECT, AT_CONNECT,                          \
 		"nothing arrives any more; when it is lifted, a reset")                                                \
 	X(LIMIT_DATA, "limit_data", HAS_BYTES | HAS_DIRECTION, HAS_BYTES, AT_CONNECT, AT_CONNECT,                      \
-		"an orderly end after so many bytes of the answer")                                                    \
+		"an orderly end, at both sides, after so many bytes of the answer")                                                    \
 	X(SLOW_CLOSE, "slow_close", HAS_DELAY | HAS_DIRECTION, HAS_DELAY, AT_CONNECT, AT_CONNECT,                      \
 		"the end of the stream arrives late")                                                                  \
 	X(SLICER, "slicer", HAS_SIZE | HAS_DELAY | HAS_DIRECTION, HAS_SIZE, AT_CONNECT, AT_CONNECT,                    \

@@ -199,7 +199,8 @@ static struct shape_say look_ripe(struct shape *s, int64_t now_ns)
 		n = least(n, r->reset_after > s->passed ? r->reset_after - s->passed : 0);
 	if (r->has_limit) {
 		n = least(n, r->limit > s->passed ? r->limit - s->passed : 0);
-		if (s->passed >= r->limit) {
+		/* None: in place of the first octet, as a reset. */
+		if (s->passed >= r->limit && s->came > 0) {
 			say.end = SHAPE_END;
 			say.again_ns = SHAPE_NEVER;
 			return say;

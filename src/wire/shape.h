@@ -35,7 +35,7 @@ struct shape_rules {
 	uint64_t hole_after;	/* blackhole: nothing passes after so many */
 	uint64_t reset_after;	/* reset: after so many, and so much later; after none: in place of the first */
 	int64_t reset_delay_ns;
-	uint64_t limit;		/* limit_data: the end after so many */
+	uint64_t limit;		/* limit_data: the end after so many; after none: in place of the first */
 	int64_t close_delay_ns; /* slow_close: the end passes so much later */
 	uint32_t corrupt_ppm;	/* corrupt: octets of a million that are changed */
 	uint8_t distribution;	/* enum shape_distribution */

@@ -263,7 +263,7 @@ static void ends(void)
 	tap_ok(passed == 100 && end == SHAPE_END && end_ns == 2 * S, "limit_data: the end after exactly so many");
 	r.limit = 0;
 	run(&r, pieces, 2, 0, 10 * S, 0, 0, 0);
-	tap_ok(passed == 0 && end == SHAPE_END && end_ns == 0, "limit_data of none ends at once");
+	tap_ok(passed == 0 && end == SHAPE_END && end_ns == S, "limit_data of none: in place of the first octet");
 
 	r = (struct shape_rules){.has_reset = true, .reset_after = 100, .reset_delay_ns = 300 * MS};
 	run(&r, pieces, 2, 0, 10 * S, 0, 0, 0);
