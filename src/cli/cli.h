@@ -58,6 +58,23 @@ struct options {
 	"  -j, --json          JSON\n"
 /* Takes one option that getopt_long returned. -1: taken, go on; else the exit code to leave with. */
 int options_take(const struct verb *verb, struct options *o, int option);
+/* A time as people write it, 1ms at least. -1, or the exit code to leave with, said on stderr. */
+int option_time(const struct verb *verb, const char *given, int64_t *ns);
+/* How long what a verb sets is to hold: --for TIME or --forever, one of the two. Like options_take; OPTION_IS_ANOTHER:
+ * not one of these. */
+struct how_long {
+	int64_t for_ns; /* 0: not given */
+	bool is_forever;
+};
+#define HOW_LONG                                                                                                       \
+	{"for", required_argument, NULL, 'F'},                                                                         \
+	{                                                                                                              \
+		"forever", no_argument, NULL, 'E'                                                                      \
+	}
+#define OPTION_IS_ANOTHER (-2)
+int how_long_take(const struct verb *verb, struct how_long *h, int option);
+/* why: behind "say --for 10m or --forever". */
+int how_long_check(const struct verb *verb, const struct how_long *h, const char *why);
 /* A message with the verb before it on stderr, and how to get help; returns EXIT_USAGE. */
 int usage_error(const struct verb *verb, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

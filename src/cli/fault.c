@@ -7,12 +7,10 @@
 
 #include "base/clock.h"
 #include "control/faults_admin.h"
-#include "control/params.h"
 
 struct asked {
 	struct options o;
-	int64_t for_ns;
-	bool is_forever;
+	struct how_long how_long;
 };
 
 /* "TYPE DEST KEY=VALUE ...", as one. */
@@ -44,10 +42,9 @@ static int add(const struct verb *verb, const struct asked *a, char **words, int
 		return usage_error(verb, "a fault is due: TYPE DEST [KEY=VALUE]...");
 	if (!join(spec, sizeof spec, words, n))
 		return usage_error(verb, "the fault is too long");
-	if (!a->for_ns && !a->is_forever)
-		return usage_error(verb, "say --for 10m or --forever (until the last process of the group has ended)");
-	if (a->for_ns && a->is_forever)
-		return usage_error(verb, "--for and --forever exclude each other");
+	int wrong = how_long_check(verb, &a->how_long, " (until the last process of the group has ended)");
+	if (wrong >= 0)
+		return wrong;
 	int code = groups_open(&g, &a->o, true), first_code = EXIT_ABSENT;
 	if (code)
 		return code;
@@ -55,7 +52,7 @@ static int add(const struct verb *verb, const struct asked *a, char **words, int
 	for (size_t i = 0; i < g.n; i++) {
 		struct text error = TEXT_ON(error_at);
 		int err = faults_admin_add(
-			&g.at[i].region, spec, a->for_ns, now, name, &error, group_member_lives, &g.at[i]);
+			&g.at[i].region, spec, a->how_long.for_ns, now, name, &error, group_member_lives, &g.at[i]);
 		if (err == -EINVAL || err == -EEXIST) {
 			fprintf(stderr, "resil fault: %s\n", error_at);
 			groups_close(&g);
@@ -177,22 +174,14 @@ static int take_out(const struct asked *a, const char *name)
 
 static int run_fault(const struct verb *verb, int argc, char **argv)
 {
-	static const struct option longs[] = {
-		OPTIONS_LONG, {"for", required_argument, NULL, 'F'}, {"forever", no_argument, NULL, 'E'}, {0}};
+	static const struct option longs[] = {OPTIONS_LONG, HOW_LONG, {0}};
 	struct asked a = {0};
 	int option;
 
 	while ((option = getopt_long(argc, argv, OPTIONS_SHORT, longs, NULL)) != -1) {
-		if (option == 'F') {
-			if (!params_duration(optarg, &a.for_ns) || a.for_ns < NS_PER_MS)
-				return usage_error(verb, "'%s' is no time; 10m, 90s and 1h are", optarg);
-			continue;
-		}
-		if (option == 'E') {
-			a.is_forever = true;
-			continue;
-		}
-		int code = options_take(verb, &a.o, option);
+		int code = how_long_take(verb, &a.how_long, option);
+		if (code == OPTION_IS_ANOTHER)
+			code = options_take(verb, &a.o, option);
 		if (code >= 0)
 			return code;
 	}
@@ -201,7 +190,7 @@ static int run_fault(const struct verb *verb, int argc, char **argv)
 	const char *what = n > 0 ? words[0] : "";
 	if (strcmp(what, "add") == 0)
 		return add(verb, &a, words + 1, n - 1);
-	if (a.for_ns || a.is_forever)
+	if (a.how_long.for_ns || a.how_long.is_forever)
 		return usage_error(verb, "--for and --forever are of 'resil fault add'");
 	if (strcmp(what, "ls") == 0 && n == 1)
 		return list(&a);

@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "control/nearby.h"
-#include "control/params.h"
 #include "core/circuit.h"
 
 static void report(const struct options *o, const struct group *g, uint32_t index)
@@ -86,26 +85,17 @@ static void act_force(struct region *r, uint32_t index, const void *ctx)
 
 static int run_force(const struct verb *verb, int argc, char **argv)
 {
-	static const struct option longs[] = {
-		OPTIONS_LONG, {"for", required_argument, NULL, 'F'}, {"forever", no_argument, NULL, 'E'}, {0}};
+	static const struct option longs[] = {OPTIONS_LONG, HOW_LONG, {0}};
 	struct options o = {0};
 	struct forcing f = {0};
-	int64_t for_ns = 0;
-	bool is_forever = false;
+	struct how_long how_long = {0};
 	const struct mode *mode = NULL;
 	int option;
 
 	while ((option = getopt_long(argc, argv, OPTIONS_SHORT, longs, NULL)) != -1) {
-		if (option == 'F') {
-			if (!params_duration(optarg, &for_ns) || for_ns < NS_PER_MS)
-				return usage_error(verb, "'%s' is no time; 10m, 90s and 1h are", optarg);
-			continue;
-		}
-		if (option == 'E') {
-			is_forever = true;
-			continue;
-		}
-		int code = options_take(verb, &o, option);
+		int code = how_long_take(verb, &how_long, option);
+		if (code == OPTION_IS_ANOTHER)
+			code = options_take(verb, &o, option);
 		if (code >= 0)
 			return code;
 	}
@@ -116,16 +106,17 @@ static int run_force(const struct verb *verb, int argc, char **argv)
 			mode = &modes[i];
 	if (!mode)
 		return usage_error(verb, "'%s' is no mode; open, closed, observe and auto are", argv[optind + 1]);
-	if (mode->mode == BREAKER_AUTO && (for_ns || is_forever))
+	if (mode->mode == BREAKER_AUTO && (how_long.for_ns || how_long.is_forever))
 		return usage_error(verb, "auto holds from now on: it takes neither --for nor --forever");
-	if (for_ns && is_forever)
-		return usage_error(verb, "--for and --forever exclude each other");
-	if (mode->mode != BREAKER_AUTO && !for_ns && !is_forever)
-		return usage_error(verb,
-			"say --for 10m or --forever: the shared state outlives you and every program of the group,\nso "
-			"a circuit forced today would still be forced when all of them have been started anew");
+	int wrong = mode->mode == BREAKER_AUTO
+			    ? -1
+			    : how_long_check(verb, &how_long,
+				      ": the shared state outlives you and every program of the group,\nso a circuit "
+				      "forced today would still be forced when all of them have been started anew");
+	if (wrong >= 0)
+		return wrong;
 	f.mode = mode->mode;
-	f.for_ms = (uint64_t)(for_ns / NS_PER_MS);
+	f.for_ms = (uint64_t)(how_long.for_ns / NS_PER_MS);
 	char where_at[1024] = "";
 	struct text where = TEXT_ON(where_at);
 	int code = change(&o, argv[optind], act_force, &f, &where);

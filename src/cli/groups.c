@@ -18,41 +18,6 @@
 #include "core/member.h"
 #include "core/registry.h"
 
-int options_take(const struct verb *verb, struct options *o, int option)
-{
-	char *end;
-	switch (option) {
-	case 'g': o->group = optarg; return optarg[0] ? -1 : usage_error(verb, "a group has a name");
-	case 'j': o->is_json = true; return -1;
-	case 'A': o->all_users = true; return -1;
-	case 'p': {
-		long pid = strtol(optarg, &end, 10);
-		if (*end || pid <= 0 || pid > 0x7fffffff)
-			return usage_error(verb, "'%s' is no process id", optarg);
-		o->pid = (pid_t)pid;
-		return -1;
-	}
-	case 'h': verb_print_help(verb, stdout); return EXIT_DONE;
-	default: fprintf(stderr, "Try 'resil help %s'.\n", verb->name); return EXIT_USAGE;
-	}
-}
-
-const char *options_again(const struct options *o, const char *group)
-{
-	static char at[GROUP_MAX + 64];
-	struct text t = TEXT_ON(at);
-	at[0] = '\0';
-	if (!group)
-		group = o->group;
-	if (group)
-		text_fmt(&t, " -g %s", group);
-	if (o->pid)
-		text_fmt(&t, " -p %d", (int)o->pid);
-	if (o->all_users)
-		text_str(&t, " --all-users");
-	return at;
-}
-
 /* ---- variables ---- */
 
 const char *own_getenv(const char *name)

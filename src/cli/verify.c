@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +16,6 @@
 #include "cli/place.h"
 #include "cli/settings.h"
 #include "control/nearby.h"
-#include "control/params.h"
 #include "core/circuit.h"
 #include "core/identity.h"
 #include "policy/fault.h"
@@ -24,7 +24,6 @@
 #define GROUP "verify"
 #define RUNS_MAX 50
 #define FALLBACK_RUNS 5
-#define RECOVERY_NS (90 * NS_PER_S)
 
 static const struct trial {
 	const char *name;
@@ -54,8 +53,10 @@ struct verify {
 	char **command;
 	char **settings; /* -s, as given */
 	int n_settings;
-	int64_t timeout_ns;
+	int64_t timeout_ns, recovery_ns;
 	bool is_json, is_verbose;
+	int keeper; /* a socket to who clears up */
+	pid_t keeper_pid;
 	char dir[PATH_MAX], region[PATH_MAX], self[PATH_MAX];
 	const struct policy *policy;
 	bool has_fallback;
@@ -72,9 +73,51 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 	return remove(path);
 }
 
+/* A process of its own clears up when this one is gone, killed or not: the run that is under way, of which it is told
+ * (its process group; 0: none), and the folder. */
+static void keep(const struct verify *v, int told)
+{
+	pid_t running = 0, pid;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	for (int i = 0; i < 3; i++)
+		dup2(null, i);
+	setsid();
+	while (recv(told, &pid, sizeof pid, 0) == sizeof pid)
+		running = pid;
+	if (running > 1)
+		kill(-running, SIGKILL);
+	/* What is being killed may write once more. */
+	for (int i = 0; i < 100 && access(v->dir, F_OK) == 0; i++) {
+		nftw(v->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+		usleep(i ? 10000 : 0);
+	}
+	_exit(0);
+}
+
+static bool start_keeper(struct verify *v)
+{
+	int ends[2];
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+		return false;
+	v->keeper = ends[1];
+	v->keeper_pid = fork();
+	if (v->keeper_pid == 0) {
+		close(ends[1]);
+		keep(v, ends[0]);
+	}
+	close(ends[0]);
+	return v->keeper_pid > 0;
+}
+
+static void tell_keeper(const struct verify *v, pid_t running)
+{
+	send(v->keeper, &running, sizeof running, MSG_NOSIGNAL);
+}
+
 static void remove_state(const struct verify *v)
 {
-	nftw(v->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	close(v->keeper);
+	waitpid(v->keeper_pid, NULL, 0);
 }
 
 /* Becomes `resil run ... -- COMMAND`. */
@@ -110,6 +153,8 @@ static void become(const struct verify *v, const char *fault)
 		dup2(2, 1);
 	}
 	setpgid(0, 0);
+	/* Before the end of it that it has is closed: it is known before this process may be found gone. */
+	tell_keeper(v, getpid());
 	setenv("RESIL_STATE_DIR", v->dir, 1);
 	execv(v->self, argv);
 	_exit(RUN_FAILED);
@@ -135,6 +180,7 @@ static int run_once(const struct verify *v, const char *fault, int64_t *took_ns)
 		}
 		usleep(5000);
 	}
+	tell_keeper(v, 0);
 	*took_ns = clock_now_ns() - begun;
 	if (is_killed)
 		return -1;
@@ -206,7 +252,7 @@ static void judge_faulted(const struct verify *v, const struct trial *t, struct 
 /* The fault is lifted: is the program itself again, and the circuit closed? */
 static void recover(const struct verify *v, struct finding *f)
 {
-	int64_t until = clock_now_ns() + RECOVERY_NS, took;
+	int64_t until = clock_now_ns() + v->recovery_ns, took;
 	struct circuit_view view = {.state = BREAKER_CLOSED};
 	int code = -1;
 	f->recovered = KEPT;
@@ -221,7 +267,9 @@ static void recover(const struct verify *v, struct finding *f)
 		usleep(50000);
 	} while (clock_now_ns() < until);
 	char why[200];
-	snprintf(why, sizeof why, "90 s after it was lifted: code %d (%d without a fault), circuit %s", code,
+	char within[24];
+	ms_text(within, sizeof within, (uint64_t)(v->recovery_ns / NS_PER_MS));
+	snprintf(why, sizeof why, "%s after it was lifted: code %d (%d without a fault), circuit %s", within, code,
 		v->baseline, breaker_state_name(view.state));
 	breaks(f, &f->recovered, why);
 }
@@ -401,9 +449,15 @@ static bool prepare(struct verify *v)
 		return false;
 	v->self[n] = '\0';
 	snprintf(v->dir, sizeof v->dir, "%.200s/resil-verify-XXXXXX", base && *base ? base : "/tmp");
-	if (!mkdtemp(v->dir) || !identity_region_file(file, sizeof file, GROUP, 0))
+	if (!identity_region_file(file, sizeof file, GROUP, 0))
 		return false;
-	return snprintf(v->region, sizeof v->region, "%s/%s", v->dir, file) < (int)sizeof v->region;
+	/* A folder that is there has its keeper. */
+	sigset_t all, before;
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &before);
+	bool is_kept = mkdtemp(v->dir) && start_keeper(v);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return is_kept && snprintf(v->region, sizeof v->region, "%s/%s", v->dir, file) < (int)sizeof v->region;
 }
 
 /* Once without a fault: does it use the destination, and what is its code? */
@@ -468,9 +522,10 @@ static int run_verify(const struct verb *verb, int argc, char **argv)
 {
 	static const struct option longs[] = {{"config", required_argument, NULL, 'c'},
 		{"set", required_argument, NULL, 's'}, {"timeout", required_argument, NULL, 't'},
-		{"junit", required_argument, NULL, 'u'}, {"json", no_argument, NULL, 'j'},
-		{"verbose", no_argument, NULL, 'v'}, {"help", no_argument, NULL, 'h'}, {0}};
-	struct verify v = {.timeout_ns = 60 * NS_PER_S};
+		{"recovery", required_argument, NULL, 'r'}, {"junit", required_argument, NULL, 'u'},
+		{"json", no_argument, NULL, 'j'}, {"verbose", no_argument, NULL, 'v'}, {"help", no_argument, NULL, 'h'},
+		{0}};
+	struct verify v = {.timeout_ns = 60 * NS_PER_S, .recovery_ns = 90 * NS_PER_S};
 	struct options o = {0};
 	struct settings s;
 	struct place place;
@@ -487,9 +542,12 @@ static int run_verify(const struct verb *verb, int argc, char **argv)
 			text_fmt(&all, "%s%s", set[0] ? ";" : "", optarg);
 			break;
 		case 't':
-			if (!params_duration(optarg, &v.timeout_ns) || v.timeout_ns < NS_PER_MS)
-				return usage_error(verb, "'%s' is no time; 10s and 1m are", optarg);
+		case 'r': {
+			int wrong = option_time(verb, optarg, option == 't' ? &v.timeout_ns : &v.recovery_ns);
+			if (wrong >= 0)
+				return wrong;
 			break;
+		}
 		case 'u': v.json_to = optarg; break;
 		case 'v': v.is_verbose = true; break;
 		default: {
@@ -530,7 +588,8 @@ static int run_verify(const struct verb *verb, int argc, char **argv)
 
 const struct verb verb_verify = {
 	.name = "verify",
-	.arguments = "[-c FILE] [-s KEY=VALUE]... [--timeout TIME] [--json] [--junit FILE] [-v] DEST -- COMMAND "
+	.arguments = "[-c FILE] [-s KEY=VALUE]... [--timeout TIME] [--recovery TIME] [--json] [--junit FILE] [-v] DEST "
+		     "-- COMMAND "
 		     "[ARGUMENT]...",
 	.summary = "injects faults one after another and reports which promises were kept",
 	.help = "Runs COMMAND again and again while its calls to DEST are refused, hang, drip, are reset, and get 503, "
@@ -546,6 +605,8 @@ const struct verb verb_verify = {
 		"  -c, --config FILE    this configuration (default: the one a program started here would have)\n"
 		"  -s, --set KEY=VALUE  overrides a value of [defaults]; may repeat\n"
 		"      --timeout TIME   a run that takes longer is ended, and has hung (60s)\n"
+		"      --recovery TIME  a program that is not itself again so long after a fault was lifted never is "
+		"(90s)\n"
 		"      --junit FILE     writes a test case for each promise\n"
 		"  -j, --json           JSON\n"
 		"  -v, --verbose        shows what COMMAND says\n\n"

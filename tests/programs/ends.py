@@ -83,9 +83,10 @@ def one(way, n, stays, hole):
     begun = time.monotonic()
     with socket.create_connection(listener.getsockname()) as s:
         s.settimeout(5)
-        s.sendall(ASK)
         if way == "up":
-            send(s, data)
+            send(s, ASK + data)
+        else:
+            s.sendall(ASK)
         if hole is not None and (hole == 0 or app.receive(s, hole)):
             s.settimeout(0.3)
             if not app.receive(s, hole + 1) and app.end == "open":
