@@ -166,11 +166,11 @@ calls_after() { # HOW
 	done
 }
 
-@test "refusals that are injected open the circuit as real ones do, and nothing reaches the server (CF8)" {
+@test "refusals of 100 percent open the circuit as real ones do, and nothing reaches the server (CF8)" {
 	peer server 127.0.0.1 answer
 	shim_part
 	for i in 1 2 3 4 5 6 7; do
-		run resil run -s recovery_timeout=5m -s recovery_max=5m --fault "refuse 127.0.0.1:$server_port" -- "${fetch[@]}" "http://127.0.0.1:$server_port/"
+		run resil run -s recovery_timeout=5m -s recovery_max=5m --fault "refuse 127.0.0.1:$server_port percent=100%" -- "${fetch[@]}" "http://127.0.0.1:$server_port/"
 		assert_failure 7
 	done
 	local name=127.0.0.1:$server_port
@@ -471,6 +471,39 @@ r = t.parse(sys.argv[1]).getroot(); print(r.get("tests"), r.get("failures"), len
 	assert_output --partial "made no call to $at"
 	run resil verify "$at"
 	assert_failure 2
+}
+
+@test "a deadline holds under a slicer, a fallback serves under a black hole: curl, wget, python, as they are (CF8)" {
+	peer server 127.0.0.1 answer
+	peer second 127.0.0.1 answer
+	shim_part
+	local at=127.0.0.1:$server_port n=0 begun
+	local clients=("curl -sSf http://$at/" "wget -q -t 1 -O - http://$at/"
+		"python3 -c print(__import__('urllib.request').request.urlopen('http://$at/').read().decode(),end='')")
+	for client in "${clients[@]}"; do
+		# Some ninety octets, one every 50 ms: four seconds without the deadline.
+		begun=$(now_ms)
+		run resil run -g sliced -s breaker=observe -s deadline=500ms --fault "slicer $at size=1 delay=50ms direction=down" -- $client
+		assert_failure
+		[ $(($(now_ms) - begun)) -ge 500 ] || fail "$client: before its deadline"
+		within $(($(now_ms) - begun)) 3000
+		n=$((n + 1))
+		assert_equal "$(destination "$at" failures.deadline -g sliced)" "$n"
+	done
+	for client in "${clients[@]}"; do
+		resil reset "$at" -g hole >/dev/null 2>&1 || true
+		for i in 1 2 3; do
+			run resil run -g hole -s failure_threshold=2 -s recovery_timeout=5m -s recovery_max=5m -s answer_timeout=300ms \
+				-s "fallback=127.0.0.1:$second_port" --fault "blackhole $at" -- $client
+			[ "$i" = 3 ] || assert_failure
+		done
+		assert_success
+		assert_output ok
+		assert_equal "$(destination "$at" state -g hole)" open
+		assert_equal "$(destination "$at" failures.answer_timeout -g hole)" $((2 * (n - 2)))
+		n=$((n + 1))
+	done
+	assert_equal "$(peer_accepted second)" 3
 }
 
 @test "a fault and a fallback on the same destination: the second server answers in its place, and verify says so (CF8)" {
