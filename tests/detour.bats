@@ -41,7 +41,7 @@ load lib/services
 @test "refused by way of a relay: the circuit counts it as the real thing, and opens" {
 	shim_part
 	local port
-	port=$(bare python3 "$root/tests/programs/detoured.py" closed)
+	port=$(free_port)
 	export RESIL_SET='failure_threshold=2'
 	for how in blocking nonblocking; do
 		assert_equal "$(detoured relay python3 "$root/tests/programs/detoured.py" "to_$how" "$port")" "to_$how ECONNREFUSED"
@@ -123,7 +123,7 @@ load lib/services
 	assert_equal "$(detoured "reply=$dir/redis" redis-cli -h 192.0.2.1 get x 2>&1)" "LOADING no backend"
 	assert_equal "$(detoured "reply=$dir/redis" bash -c 'exec 3<>/dev/tcp/192.0.2.1/9; echo hi >&3; cat <&3' | tr -d '\r')" "-LOADING no backend"
 	# What cannot be served is the next one's.
-	run detoured "reply=$dir/none" curl -sS --connect-timeout 2 "http://127.0.0.1:$(bare python3 "$root/tests/programs/detoured.py" closed)/"
+	run detoured "reply=$dir/none" curl -sS --connect-timeout 2 "http://127.0.0.1:$(free_port)/"
 	assert_failure 7
 }
 @test "no thread, no detour, nothing open once no connection is led so; the app's numbers are as without us (E5 E6)" {

@@ -80,7 +80,6 @@ nginx_conf() { # NAME PORT ACTION
 		}
 	END
 }
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 http_code() { curl -s -o /dev/null -w '%{http_code}' -m 5 "http://127.0.0.1:$1/"; }
 answers() { [ "$(http_code "$1")" = "$2" ]; }
 

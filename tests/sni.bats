@@ -466,7 +466,7 @@ def opens(gate):
 	counts other
 	scheme=http
 	shim_part
-	free_port=$(python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
+	free_port=$(free_port)
 	printf '%s\n' '[destination pay]' 'match = sni:pay.test' 'max_concurrent = 1' '[destination first]' "match = 127.0.0.1:$free_port" \
 		"fallback = 127.0.0.1:$other_port" >"$dir/conf"
 	export RESIL_CONF=$dir/conf

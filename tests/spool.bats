@@ -32,11 +32,10 @@ for path in sys.argv[2:]:
     s.sendall(open(path, "rb").read()); s.shutdown(socket.SHUT_WR)
     assert s.recv(1) == b""; s.close()' "$port" "$@"
 }
-closed_port() { bare python3 "$root/tests/programs/detoured.py" closed; }
 
 @test "three connections: kept while the destination is away, delivered whole and in order, and gone from the spool (D6)" {
 	shim_part
-	port=$(closed_port)
+	port=$(free_port)
 	for i in 1 2 3; do head -c $((i * 700000)) /dev/urandom >"$dir/$i"; done
 	ship "$dir/1" "$dir/2" "$dir/3"
 	assert_equal "$(ls "$dir/spool" | wc -l)" 3
@@ -60,7 +59,7 @@ peer_lines() { [ "$(wc -l <"$dir/there.out")" -ge "$1" ]; }
 
 @test "killed in the midst: what was acknowledged is there, and is delivered; what is open is left alone (D6)" {
 	shim_part
-	port=$(closed_port)
+	port=$(free_port)
 	# The socket's receive buffer is all that is not on the disk yet.
 	RESIL_TEST_DETOUR="spool=$dir/spool" start writer under python3 -u -c '
 import fcntl, socket, struct, sys, termios, time
@@ -89,7 +88,7 @@ has_grown() { [ "$(stat -c %s "$dir"/spool/*)" -gt 140000 ]; }
 	unshare -m true 2>/dev/null || skip "a mount namespace is not to be had here"
 	mkdir "$dir/spool"
 	via=(unshare -m)
-	port=$(closed_port)
+	port=$(free_port)
 	run "${via[@]}" bash -c 'mount -t tmpfs -o size=2m none "$1" && shift && exec "$@"' - "$dir/spool" \
 		timeout 30 env LD_PRELOAD="$shim" RESIL_TEST_DETOUR="spool=$dir/spool" python3 -c '
 import errno, os, socket, sys
@@ -112,7 +111,7 @@ ENOSPC"
 
 @test "a fork in the midst, and an exit: nothing is lost (D6 E4)" {
 	shim_part
-	port=$(closed_port)
+	port=$(free_port)
 	detoured "spool=$dir/spool" python3 -c '
 import os, socket, sys
 s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
@@ -131,7 +130,7 @@ os._exit(0)' "$port"
 }
 @test "damaged files are passed over or cut where they are damaged; nothing crashes (E10)" {
 	shim_part
-	port=$(closed_port)
+	port=$(free_port)
 	head -c 300000 /dev/urandom >"$dir/1"
 	ship "$dir/1"
 	cp "$dir"/spool/* "$dir/good"

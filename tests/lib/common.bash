@@ -50,6 +50,7 @@ common_teardown() {
 	local pid
 	for pid in ${started[@]+"${started[@]}"}; do kill -9 "$pid" 2>/dev/null || true; done
 	for pid in ${started[@]+"${started[@]}"}; do wait "$pid" 2>/dev/null || true; done
+	[ ! -e "$dir/kept" ] || fail "it waited in vain for $((TEST_TIMEOUT * 4)) s"
 }
 
 # Bats notes where it is before each command, by some thirty commands of its own: a third of what a test costs. Where a test fails is
@@ -168,6 +169,26 @@ bats_should_retry_test() {
 need_root() { [ "$(id -u)" = 0 ] || skip "needs root: $1"; }
 
 # --- servers ---
+
+# free_port: nobody listens at it. It is below those that the kernel gives out by itself, so that no connection and no server of another
+# test has it by then; each is given in turn, whoever asks.
+free_port() {
+	local first=10000 beyond port
+	read -r beyond _ </proc/sys/net/ipv4/ip_local_port_range
+	[ "$beyond" -gt $((first + 1000)) ] && [ "$beyond" -le 32768 ] || beyond=32768
+	(
+		exec 9<>"${TMPDIR:-/tmp}/resil-test-port.$EUID"
+		flock 9
+		read -r port <&9 || port=$((first + RANDOM % (beyond - first)))
+		while port=$((port + 1)); do
+			[ "$port" -lt "$beyond" ] || port=$first
+			listens "$port" || break
+		done
+		printf '%05d\n' "$port" >"/proc/self/fd/9"
+		echo "$port"
+	) 3>&-
+}
+listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 # peer NAME ADDRESS MODE [PORT]: a server that behaves as it is told (servers/peer.c); its port in NAME_port.
 peer() {

@@ -1,7 +1,5 @@
 # Servers of other people's, each on a port of its own, with its files in the test's folder.
 
-free_port() { python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 # up NAME PID PORT: it listens; one that ended has lost its port to someone.
 up() {
 	wait_until is_up "$@"

@@ -20,7 +20,7 @@ writer() { # NAME
 	start holder bare unshare -m sleep 600
 	via=(nsenter -t "$holder_pid" -m)
 	wait_until in_a_namespace
-	spool=$dir/spool port=$(via=() free_port)
+	spool=$dir/spool port=$(free_port)
 	mkdir "$spool"
 	bare mount -t tmpfs -o size=8m none "$spool"
 	mkdir -m 700 "$dir/there"

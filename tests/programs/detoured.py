@@ -464,9 +464,6 @@ CASES = dict(blocking=blocking, refused=refused, epoll_connected=lambda: epoll_c
              send_timeout=send_timeout, gather=gather, forked=forked, exits=exits, closed_while_pending=closed_while_pending, many=many, witness=witness, quiet=quiet)
 
 if __name__ == '__main__':
-    if sys.argv[1:] == ['closed']:
-        print(closed_port())
-        sys.exit()
     if len(sys.argv) == 3 and sys.argv[1].startswith('to_'):
         print(sys.argv[1], {'to_blocking': to_blocking, 'to_nonblocking': to_nonblocking}[sys.argv[1]](sys.argv[2]))
         sys.exit()

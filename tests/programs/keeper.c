@@ -1,6 +1,6 @@
 /* What each test begins with, in one process: makes DIRECTORY/home, and the pipe DIRECTORY/nap, from which nothing ever
  * comes (nap in lib/common.bash). What stays behind then ends the children of the test's process once that has run for
- * far too long; the test then fails by itself. It goes with the test.
+ * far too long, and leaves DIRECTORY/kept, for which the test fails. It goes with the test.
  *
  * usage: keeper PID SECONDS DIRECTORY */
 // link: -static
@@ -80,6 +80,11 @@ int main(int argc, char **argv)
 	setsid();
 	if (poll(&test, 1, atoi(argv[2]) * 1000) == 0) {
 		fprintf(stderr, "# the test has run for %s s: its children are ended\n", argv[2]);
+		snprintf(path, sizeof path, "%s/kept", argv[3]);
+		FILE *told = fopen(path, "w");
+
+		if (told)
+			fclose(told);
 		end_children_of(argv[1]);
 	}
 	return 0;
