@@ -8,6 +8,7 @@
  * Says what each step came to; ends with 1 at the first that fails. */
 // link: -ldl
 #include <dlfcn.h>
+#include <netinet/tcp.h>
 
 #include "tool.h"
 
@@ -22,6 +23,19 @@ static void *of(const char *name)
 	return at;
 }
 #define OF(ret, name, ...) ((ret(*)(__VA_ARGS__))of(#name))
+
+/* The server's end comes after its alert, and may come late; no hook sees us look. */
+static void await_end(int fd)
+{
+	struct tcp_info info;
+	socklen_t size = sizeof info;
+	for (int tries = 0; tries < 1000; tries++) {
+		must(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0);
+		if (info.tcpi_state != TCP_ESTABLISHED)
+			return;
+		usleep(10000);
+	}
+}
 
 int main(int argc, char **argv)
 {
@@ -63,8 +77,11 @@ int main(int argc, char **argv)
 			: errno	   ? errno_name(errno)
 				   : "failed",
 			now_ms() - begin);
-		if (result <= 0)
+		if (result <= 0) {
+			if (!errno)
+				await_end(fd);
 			return 1;
+		}
 	}
 	close(fd);
 	return 0;

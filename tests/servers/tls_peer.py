@@ -114,9 +114,9 @@ class Client:
         try:
             self.s.do_handshake()
         except ssl.SSLError as e:
-            print(e, file=sys.stderr, flush=True)
             # What it has sent lies unread: a close at once would be a reset, which may overtake the alert.
             socket.socket.shutdown(self.s, socket.SHUT_WR)
+            print(e, file=sys.stderr, flush=True)
             while os.read(self.s.fileno(), 65536):
                 pass
             return "refused"
