@@ -43,14 +43,14 @@ common_setup() {
 	export RESIL_STATE_DIR=$dir/state RESIL_RUNTIME_DIR=$dir/run HOME=$dir/home TEST_LATE=$dir/late
 	via=()
 	started=()
-	"$bin/keeper" "$BASHPID" $((TEST_TIMEOUT * 4)) "$dir" 3>&- 4>&-
+	"$bin/keeper" "$BASHPID" $((TEST_TIMEOUT * 8)) "$dir" 3>&- 4>&-
 }
 
 common_teardown() {
 	local pid
 	for pid in ${started[@]+"${started[@]}"}; do kill -9 "$pid" 2>/dev/null || true; done
 	for pid in ${started[@]+"${started[@]}"}; do wait "$pid" 2>/dev/null || true; done
-	[ ! -e "$dir/kept" ] || fail "it waited in vain for $((TEST_TIMEOUT * 4)) s"
+	[ ! -e "$dir/kept" ] || fail "it waited in vain for $((TEST_TIMEOUT * 8)) s"
 }
 
 # Bats notes where it is before each command, by some thirty commands of its own: a third of what a test costs. Where a test fails is
