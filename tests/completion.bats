@@ -17,7 +17,11 @@ teardown() {
 	terminal_teardown
 	common_teardown
 }
-offered() { run resil complete -- "$@" && output=$(cut -f1 <<<"$output" | xargs); }
+offered() {
+	run resil complete -- "$@"
+	local words=("${lines[@]%%$'\t'*}")
+	output=${words[*]}
+}
 shell() { terminal 100 30 "$@"; }
 # types TEXT RESULT: with a Tab after it, on a line of its own.
 types() {

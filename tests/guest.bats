@@ -198,13 +198,13 @@ instructions() { # [-f FUNCTION] COMMAND...
 	run under "$bin/dial" -n 6 127.0.0.1 "$server_port"
 	start member under "$bin/dial" -n 100000 -i 1 127.0.0.1 "$server_port"
 	region=$(ls "$RESIL_STATE_DIR"/dial.*)
-	for round in $(seq 40); do
+	for round in {1..16}; do
 		python3 -c '
 import random, sys
 random.seed(int(sys.argv[2]))
 with open(sys.argv[1], "r+b") as f:
     size = f.seek(0, 2)
-    for n in range(2000):
+    for n in range(5000):
         f.seek(random.randrange(size))
         f.write(random.randbytes(random.choice((1, 8, 64))))' "$region" "$round"
 		run under "$bin/dial" -n 3 127.0.0.1 "$server_port"

@@ -517,7 +517,7 @@ while True: kept.append(l.accept()[0])' "$port"
 	peer server 127.0.0.1 answer
 	zone a.test answer 127.0.0.1
 	zone b.test answer 127.0.0.1
-	for i in {1..100}; do zone "n$i.test" answer "127.0.1.$i"; done
+	for i in {1..100}; do echo "n$i.test answer 127.0.1.$i"; done >>"$dir/zone"
 	shim_part
 	run under python3 -c '
 import socket, sys, threading

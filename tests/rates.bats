@@ -106,7 +106,7 @@ due() { [ "$(destination "127.0.0.1:$1" retry_after_ms)" = 0 ]; }
 @test "random histories against real sockets: each call as a model of the rules says, and counted so (B10 B11 B14)" {
 	shim_part
 	export RESIL_SET='failure_threshold=3;recovery_timeout=400ms;recovery_max=1600ms;recovery_jitter=0%'
-	under python3 "$root/tests/programs/replay.py" 24 "$RANDOM" >"$dir/told"
+	under python3 "$root/tests/programs/replay.py" 40 "$RANDOM" >"$dir/told"
 	cat "$dir/told"
 	! grep -q WRONG "$dir/told" || fail "not as the model says"
 	local port success failure rejected n=0

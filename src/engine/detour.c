@@ -96,7 +96,7 @@ bool detour_prepare(void)
 	ownfd_close(b);
 	atomic_store(&detour_pair[0], -1);
 	atomic_store(&detour_pair[1], -1);
-	int pair[2];
+	int pair[2] = {-1, -1};
 	if (sys_socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
 		return false;
 	a = ownfd_adopt(pair[0]);

@@ -19,7 +19,7 @@
 #ifndef FALLOC_FL_KEEP_SIZE
 #define FALLOC_FL_KEEP_SIZE 1
 #endif
-#define AHEAD (256u * 1024u)
+#define AHEAD UINT64_C(262144)
 
 struct spool {
 	int file;

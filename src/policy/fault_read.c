@@ -176,13 +176,13 @@ static void size_text(struct text *t, uint64_t n)
 /* "100", "64k", "2M", "1G". */
 static bool read_size(enum fault_param param, const char *s, size_t n, uint64_t *value, struct fault *why)
 {
-	static const char units[] = "kMG", habits[] = "Kmg";
+	static const char units[3] = {'k', 'M', 'G'}, habits[3] = {'K', 'm', 'g'};
 	uint64_t number, times = 1;
 	size_t at = digits(s, n, 0, &number);
 	bool is_number = at > 0;
 	if (is_number && at + 1 == n) {
-		const char *unit = memchr(units, s[at], 3);
-		const char *habit = memchr(habits, s[at], 3);
+		const char *unit = memchr(units, s[at], sizeof units);
+		const char *habit = memchr(habits, s[at], sizeof habits);
 		if (unit)
 			times = 1ULL << 10 * (unit - units + 1);
 		else if (habit)

@@ -34,7 +34,7 @@ static int64_t normal(uint64_t random)
 		for (unsigned k = 0; k < 4; k++)
 			sum += (int64_t)(bits >> 16 * k & 0xffff);
 	}
-	return sum - 6 * 65536;
+	return sum - INT64_C(6) * 65536;
 }
 
 int64_t shape_delay_ns(const struct shape_rules *r, uint64_t random)
@@ -153,7 +153,7 @@ static int64_t line_time(const struct shape *s, uint64_t n)
 {
 	unsigned __int128 ns =
 		((unsigned __int128)(s->line_carried + n) * NS_PER_S + s->rules.rate - 1) / s->rules.rate;
-	return ns > DELAY_MAX_NS ? s->line_base_ns + DELAY_MAX_NS : s->line_base_ns + (int64_t)ns;
+	return ns > (unsigned __int128)DELAY_MAX_NS ? s->line_base_ns + DELAY_MAX_NS : s->line_base_ns + (int64_t)ns;
 }
 
 static uint64_t line_allows(struct shape *s, uint64_t n, int64_t now_ns, int64_t *again_ns)

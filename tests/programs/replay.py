@@ -86,7 +86,7 @@ def call(port):
 
 def history(seed, told):
     rng, server, model, steps = random.Random(seed), Server(), Model(), []
-    for _ in range(rng.randrange(10, 30)):
+    for _ in range(rng.randrange(6, 16)):
         is_up = rng.random() < 0.45
         (server.up if is_up else server.down)()
         time.sleep(rng.choice([0, 0, 0, 0.05, RECOVERY + EDGE * 2, CAP + EDGE * 2]))
