@@ -62,10 +62,12 @@ static inline uint64_t load_word(const struct destination *d)
 /* Ends a run of rejections; its length. */
 static inline uint64_t end_run(struct destination *d)
 {
-	if (atomic_load_explicit(&d->has_run, memory_order_relaxed) == 0 ||
-		atomic_exchange_explicit(&d->has_run, 0, memory_order_relaxed) == 0)
+	uint64_t run;
+
+	if (atomic_load_explicit(&d->run, memory_order_relaxed) == 0 ||
+		(run = atomic_exchange_explicit(&d->run, 0, memory_order_relaxed)) == 0)
 		return 0;
-	return region_rejected(d) - atomic_load_explicit(&d->run_from, memory_order_relaxed);
+	return region_rejected(d) - run + 1;
 }
 
 /* This thread's part of what all count who are rejected: threads of a process have different ones while there are
@@ -225,11 +227,16 @@ static bool move(struct region *r, uint32_t destination, uint64_t from, uint64_t
 	return true;
 }
 
-static __attribute__((noinline, cold)) void publish_rejected(
+static __attribute__((noinline, cold)) void begin_run(
 	struct region *r, uint32_t destination, uint64_t word, const struct breaker_rules *rules, int64_t now_ns)
 {
+	struct destination *d = &r->destinations[destination];
+	uint64_t none = 0;
 	struct event e;
 
+	if (!atomic_compare_exchange_strong_explicit(
+		    &d->run, &none, region_rejected(d), memory_order_relaxed, memory_order_relaxed))
+		return;
 	memset(&e, 0, sizeof e);
 	e.type = EVENT_REJECTED;
 	e.from = e.to = (uint8_t)breaker_state(word);
@@ -242,7 +249,7 @@ static __attribute__((noinline, cold)) void publish_rejected(
 	registry_name(r, destination, e.destination);
 	events_add(r, &e);
 	/* Whose rules rejected: a policy that only observes does not (CONTRACT `mode`). */
-	atomic_store_explicit(&r->destinations[destination].rule_half_open_max,
+	atomic_store_explicit(&d->rule_half_open_max,
 		rules->half_open_max_calls | (rules->is_observed ? REGION_RULE_OBSERVED : 0), memory_order_relaxed);
 }
 
@@ -252,11 +259,8 @@ static inline enum breaker_decision reject(
 	struct destination *d = &r->destinations[destination];
 
 	count(rejected_of(r, d));
-	if (__builtin_expect(atomic_load_explicit(&d->has_run, memory_order_relaxed) == 0, 0) &&
-		atomic_exchange_explicit(&d->has_run, 1, memory_order_relaxed) == 0) {
-		atomic_store_explicit(&d->run_from, region_rejected(d) - 1, memory_order_relaxed);
-		publish_rejected(r, destination, word, rules, now_ns);
-	}
+	if (__builtin_expect(atomic_load_explicit(&d->run, memory_order_relaxed) == 0, 0))
+		begin_run(r, destination, word, rules, now_ns);
 	return BREAKER_REJECT;
 }
 

@@ -157,7 +157,7 @@ uint64_t events_run_length(const struct region *r, const struct event *e)
 	if (index < 0)
 		return 1;
 	const struct destination *d = &r->destinations[index];
-	uint64_t run = region_rejected(d) - atomic_load_explicit(&d->run_from, memory_order_relaxed);
+	uint64_t run = region_rejected(d) - atomic_load_explicit(&d->run, memory_order_relaxed) + 1;
 	return run > 1 && run < UINT64_MAX / 2 ? run : 1;
 }
 

@@ -136,9 +136,9 @@ struct fault_count *faults_count(
 			oldest = c;
 		}
 	}
-	/* Full: the one used least recently is given away, and counts anew. */
+	/* Full: the one used least recently is given away, and counts anew; another may just have done that. */
 	uint64_t was = atomic_load(&oldest->key);
-	if (atomic_compare_exchange_strong(&oldest->key, &was, key)) {
+	if (was != key && atomic_compare_exchange_strong(&oldest->key, &was, key)) {
 		atomic_store(&oldest->calls, 0);
 		atomic_store(&oldest->hits, 0);
 		atomic_store(&oldest->known, 0);

@@ -8,7 +8,8 @@
  *
  * A count is of one rule at one destination: how many calls it was asked of, which numbers them exactly over all
  * processes, and how many it hit. Claimed by CAS of the key (from 0, or from the one used least recently); the names,
- * for display, are written after. */
+ * for display, are written after. One that is given away is cleared after that: a call that comes between has a number
+ * that comes again. */
 #ifndef RESIL_CORE_FAULTS_H
 #define RESIL_CORE_FAULTS_H
 

@@ -15,18 +15,18 @@
 
 static const char magic[8] = "resil";
 
-_Static_assert(sizeof(struct member) == 120, "layout 4");
-_Static_assert(sizeof(struct event) == 512, "layout 4");
-_Static_assert(sizeof(struct known_name) == 944, "layout 4");
-_Static_assert(sizeof(struct endpoint) == 56, "layout 4");
-_Static_assert(sizeof(struct fault_entry) == 544, "layout 4");
-_Static_assert(sizeof(struct fault_count) == 344, "layout 4");
-_Static_assert(sizeof(struct bulkhead) == 448, "layout 4");
-_Static_assert(sizeof(struct bulkhead_block) == 1024, "layout 4");
-_Static_assert(sizeof(struct waiter) == 64, "layout 4");
-_Static_assert(sizeof(struct destination) == 5888, "layout 4");
+_Static_assert(sizeof(struct member) == 120, "layout 5");
+_Static_assert(sizeof(struct event) == 512, "layout 5");
+_Static_assert(sizeof(struct known_name) == 944, "layout 5");
+_Static_assert(sizeof(struct endpoint) == 56, "layout 5");
+_Static_assert(sizeof(struct fault_entry) == 544, "layout 5");
+_Static_assert(sizeof(struct fault_count) == 344, "layout 5");
+_Static_assert(sizeof(struct bulkhead) == 448, "layout 5");
+_Static_assert(sizeof(struct bulkhead_block) == 1024, "layout 5");
+_Static_assert(sizeof(struct waiter) == 64, "layout 5");
+_Static_assert(sizeof(struct destination) == 5824, "layout 5");
 _Static_assert(
-	offsetof(struct destination, breaker) % 64 == 0 && offsetof(struct destination, lease) % 64 == 0, "layout 4");
+	offsetof(struct destination, breaker) % 64 == 0 && offsetof(struct destination, lease) % 64 == 0, "layout 5");
 
 static size_t aligned(size_t n)
 {

@@ -26,7 +26,7 @@
 #include "core/latency.h"
 #include "core/window.h"
 
-#define REGION_LAYOUT 4
+#define REGION_LAYOUT 5
 #define REGION_MEMBERS 1024
 #define REGION_EVENTS 512
 #define REGION_CAPACITY_MAX 65000 /* destination indexes fit 16 bits (member.use) */
@@ -174,21 +174,22 @@ struct destination {
 	_Atomic int64_t last_success_ns;       /* CLOCK_MONOTONIC; A5's "no call has succeeded since" */
 	_Atomic int64_t last_used_ns;
 	_Atomic int64_t holders_checked_ms; /* B7: at most once in 100 ms */
-	_Atomic uint32_t has_run;	    /* a run of rejections goes on, and has left its event */
-	_Atomic uint32_t has_answered;	    /* ever: one that never did may owe no answers (A12) */
-	_Atomic uint32_t life; /* moved with each eviction (registry.h): whose index this was is told by it */
+	/* A run of rejections goes on, and has left its event: all rejections up to the one that began it, that
+	 * included. 0: none does. One word, so that a death in between leaves no run with another's beginning. */
+	_Atomic uint64_t run;
+	_Atomic uint32_t has_answered; /* ever: one that never did may owe no answers (A12) */
+	_Atomic uint32_t life;	       /* moved with each eviction (registry.h): whose index this was is told by it */
 
 	_Alignas(64) _Atomic uint64_t lease[BREAKER_PROBES_MAX]; /* lease.h */
 
 	/* Rejections, a line for each of a few threads: all who are rejected at once count, and must not wait for each
-	 * other's lines. What was there when the run began is in run_from. */
+	 * other's lines. */
 	struct {
 		_Alignas(64) _Atomic uint64_t rejected;
 	} shard[REGION_SHARDS];
 
 	_Alignas(64) _Atomic uint64_t success, failure, neutral, would_reject, stale;
 	_Atomic uint32_t fallback_run; /* degraded.h: sources of the run that goes on, bit 1 << source */
-	_Atomic uint64_t run_from;     /* rejections before the present run */
 	_Atomic uint64_t kinds[FAILURE_KIND_COUNT];
 	_Atomic uint64_t opened_total;
 	_Atomic uint64_t late_look_ups, stale_answers;	   /* of "dns:NAME" */

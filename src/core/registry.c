@@ -11,9 +11,10 @@
  * new key fills it, and what is left of the old counters shows under it.
  *
  * Two processes that meet one new name in a full registry may each evict another slot for it. So each looks again, once
- * it has one: of two slots with one name the first in the probe sequence is the name's, and the others are given up
- * (life moves, the key becomes that of no name). Whoever kept their index finds another life and looks the name up
- * anew. */
+ * it has one and before it writes the name: of two slots with one key the first in the probe sequence is the name's,
+ * and the others are given up (life moves, the key becomes that of no name). Whoever kept their index finds another
+ * life and looks the name up anew. Who dies before that leaves a slot that is not ready, and the next who meets it
+ * looks in his place. */
 #include "core/registry.h"
 
 #include <errno.h>
@@ -133,8 +134,8 @@ static void clear(struct destination *d)
 	for (int i = 0; i < REGION_SHARDS; i++)
 		clear_counter(&d->shard[i].rejected);
 	_Atomic uint64_t *const counters[] = {&d->success, &d->failure, &d->neutral, &d->would_reject, &d->stale,
-		&d->run_from, &d->opened_total, &d->last_from_to, &d->mode_until_ms, &d->late_look_ups,
-		&d->stale_answers, &d->latency.sum_us, &d->latency.max_us};
+		&d->run, &d->opened_total, &d->last_from_to, &d->mode_until_ms, &d->late_look_ups, &d->stale_answers,
+		&d->latency.sum_us, &d->latency.max_us};
 	for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++)
 		clear_counter(counters[i]);
 	for (int i = 0; i < FAILURE_KIND_COUNT; i++)
@@ -150,7 +151,6 @@ static void clear(struct destination *d)
 		atomic_store_explicit(&d->latency.count[i], 0, memory_order_relaxed);
 	for (int i = 0; i < REGION_ADDRESSES; i++)
 		atomic_store_explicit(&d->known[i], 0, memory_order_relaxed);
-	atomic_store_explicit(&d->has_run, 0, memory_order_relaxed);
 	atomic_store_explicit(&d->has_answered, 0, memory_order_relaxed);
 	atomic_store_explicit(&d->last_success_ns, 0, memory_order_relaxed);
 	atomic_store_explicit(&d->stale_told_ns, 0, memory_order_relaxed);
@@ -185,8 +185,8 @@ static bool end_circuit(struct destination *d, int64_t now_ns)
 	return true;
 }
 
-/* Takes the place of the least recently used circuit. -ENOSPC: none may go. */
-static int evict(struct region *r, uint64_t key, const char *name, size_t len, const char *policy, int64_t now_ns)
+/* Takes the place of the least recently used circuit, and leaves the name to be written. -ENOSPC: none may go. */
+static int evict(struct region *r, uint64_t key, int64_t now_ns)
 {
 	int64_t after = INT64_MIN;
 
@@ -208,15 +208,15 @@ static int evict(struct region *r, uint64_t key, const char *name, size_t len, c
 		atomic_fetch_add_explicit(&d->life, 1, memory_order_release); /* partner: circuit_settle() */
 		clear(d);
 		atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed);
-		fill(d, key, name, len, policy);
 		atomic_fetch_add_explicit(&r->header->registry_evictions, 1, memory_order_relaxed);
 		return at;
 	}
 	return -ENOSPC;
 }
 
-/* After an eviction: the first slot of that name, all others of it given up. */
-static int keep_first(struct region *r, uint64_t key, const char *name, size_t len)
+/* The first slot of that name, written; all others of it given up. So it is with one that a dead process has claimed
+ * and not written, and with one that a living process is about to write: that comes here, too. */
+static int keep_first(struct region *r, uint64_t key, const char *name, size_t len, const char *policy)
 {
 	int first = -ENOSPC;
 	uint32_t at = (uint32_t)(key % r->capacity);
@@ -226,13 +226,16 @@ static int keep_first(struct region *r, uint64_t key, const char *name, size_t l
 		uint64_t seen = atomic_load_explicit(&d->key_hash, memory_order_acquire);
 		if (seen == 0)
 			break;
-		if (seen != key || !is_ready(d) || !has_name(d, name, len))
+		if (seen != key || (is_ready(d) && !has_name(d, name, len)))
 			continue;
-		if (first < 0)
+		if (first < 0) {
 			first = (int)at;
-		else if (atomic_compare_exchange_strong_explicit(
-				 &d->key_hash, &seen, KEY_GIVEN_UP, memory_order_acq_rel, memory_order_relaxed))
+			if (!is_ready(d))
+				fill(d, key, name, len, policy);
+		} else if (atomic_compare_exchange_strong_explicit(
+				   &d->key_hash, &seen, KEY_GIVEN_UP, memory_order_acq_rel, memory_order_relaxed)) {
 			atomic_fetch_add_explicit(&d->life, 1, memory_order_release);
+		}
 	}
 	return first;
 }
@@ -260,14 +263,16 @@ int registry_find_or_add(struct region *r, const char *name, const char *policy,
 		}
 		if (seen != key)
 			continue;
-		if (!is_ready(d)) /* its claimer is at it this moment, or died at it: the same bytes either way */
-			fill(d, key, name, len, policy);
+		/* Its claimer is at it this moment, or died at it: the same bytes either way. One that died at an
+		 * eviction has not looked for others of the name. */
+		if (!is_ready(d))
+			return keep_first(r, key, name, len, policy);
 		if (has_name(d, name, len))
 			return (int)at;
 	}
-	int place = evict(r, key, name, len, policy, now_ns);
+	int place = evict(r, key, now_ns);
 	if (place >= 0)
-		place = keep_first(r, key, name, len);
+		place = keep_first(r, key, name, len, policy);
 	if (place < 0)
 		atomic_fetch_add_explicit(&r->header->registry_full, 1, memory_order_relaxed);
 	return place;

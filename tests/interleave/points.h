@@ -1,13 +1,15 @@
-/* Compiled in front of src/core for tests/interleave: each atomic operation is a point at which the scheduler may let
- * another thread go on, or this one die. Bytes of names and events are written in three pieces. */
+/* Compiled in front of src/core for tests/interleave: each atomic operation that orders is a point at which the
+ * scheduler may let another thread go on, or this one die; a relaxed one is a point at which it may die. Bytes of names
+ * and events are written in three pieces. */
 #ifndef RESIL_TESTS_POINTS_H
 #define RESIL_TESTS_POINTS_H
 
 #include <stdatomic.h>
 
 void interleave_point(void);
+void interleave_relaxed(void);
 void interleave_byte(void);
-#define interleave_unless_relaxed(order) ((order) == memory_order_relaxed ? (void)0 : interleave_point())
+#define interleave_before(order) ((order) == memory_order_relaxed ? interleave_relaxed() : interleave_point())
 
 #undef atomic_load_explicit
 #undef atomic_thread_fence
@@ -15,11 +17,12 @@ void interleave_byte(void);
 #undef atomic_exchange_explicit
 #undef atomic_fetch_add_explicit
 #undef atomic_fetch_sub_explicit
+#undef atomic_fetch_or_explicit
 #undef atomic_compare_exchange_strong_explicit
 #undef atomic_compare_exchange_weak_explicit
 #define atomic_load_explicit(p, order)                                                                                 \
 	__extension__({                                                                                                \
-		interleave_unless_relaxed(order);                                                                      \
+		interleave_before(order);                                                                              \
 		__auto_type at_ = (p);                                                                                 \
 		__typeof__((void)0, *at_) value_;                                                                      \
 		__atomic_load(at_, &value_, (order));                                                                  \
@@ -27,7 +30,7 @@ void interleave_byte(void);
 	})
 #define atomic_store_explicit(p, v, order)                                                                             \
 	__extension__({                                                                                                \
-		interleave_unless_relaxed(order);                                                                      \
+		interleave_before(order);                                                                              \
 		__auto_type at_ = (p);                                                                                 \
 		__typeof__((void)0, *at_) value_ = (v);                                                                \
 		__atomic_store(at_, &value_, (order));                                                                 \
@@ -40,8 +43,9 @@ void interleave_byte(void);
 		__atomic_exchange(at_, &new_, &old_, (order));                                                         \
 		old_;                                                                                                  \
 	})
-#define atomic_fetch_add_explicit(p, v, order) (interleave_unless_relaxed(order), __atomic_fetch_add((p), (v), (order)))
-#define atomic_fetch_sub_explicit(p, v, order) (interleave_unless_relaxed(order), __atomic_fetch_sub((p), (v), (order)))
+#define atomic_fetch_add_explicit(p, v, order) (interleave_before(order), __atomic_fetch_add((p), (v), (order)))
+#define atomic_fetch_sub_explicit(p, v, order) (interleave_before(order), __atomic_fetch_sub((p), (v), (order)))
+#define atomic_fetch_or_explicit(p, v, order) (interleave_point(), __atomic_fetch_or((p), (v), (order)))
 #define atomic_compare_exchange_strong_explicit(p, e, d, yes, no)                                                      \
 	__extension__({                                                                                                \
 		interleave_point();                                                                                    \
