@@ -51,6 +51,35 @@ load lib/http2
 	assert_equal "$(tally "$server_port")" "14 success 7 failure grpc 7"
 }
 
+@test "streams that stay open do not hide those that come after them (A11)" {
+	serves_http2 server <<-'END'
+		kept = []
+		def asked(server, sid, path):
+		    if path == "/kept":
+		        kept.append(sid)
+		    else:
+		        server.answer(sid)
+		    if path == "/end":
+		        for sid in kept:
+		            server.answer(sid)
+		        kept.clear()
+	END
+	both_http2 "$server_port" <<-'END'
+		c = Client()
+		while c.h.remote_settings.max_concurrent_streams != 1000:
+		    c.read()
+		kept = [c.ask("/kept") for i in range(40)]
+		for i in range(599):
+		    assert c.get("/") == 200
+		c.ask("/end")
+		c.until(*kept)
+		assert all(c.status[sid] == 200 for sid in kept)
+		c.s.close()
+	END
+	assert_equal "$(tally "$server_port" | sed 's/ 1 neutral//')" "640 success"
+	assert_equal "$(resil metrics | sed -n 's/^resil_unseen_streams_total.* //p')" 0
+}
+
 @test "streams that the server resets: REFUSED_STREAM is neutral, others are resets (A11)" {
 	serves_http2 server <<-'END'
 		def asked(server, sid, path):

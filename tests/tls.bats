@@ -4,6 +4,7 @@
 load lib/common
 load lib/clients
 load lib/talk
+load lib/services
 load lib/table
 load lib/tls
 
@@ -65,6 +66,83 @@ went_well() {
 	shim_part
 	run under "$bin/two_tls" "$bin/tls_plugin"
 	assert_output "each to its own"
+}
+
+ways='write:read write_ex:read_ex write:peek send:recv send2:seq cork:recv range:packet file:recv cork:packet'
+one_each() { # ANSWERS [WORD]...: what tls_ways says of them all
+	local way
+	for way in $ways; do echo "$way $*"; done
+}
+
+@test "two TLS libraries in one program, by every way that they have to send and to receive: each request is a call (A9)" {
+	tls_peer server answer
+	run bare "$bin/tls_ways" "$server_port" $ways
+	assert_output "$(one_each 2)"
+	shim_part
+	RESIL_SET='answer_timeout=10s' run under "$bin/tls_ways" "$server_port" $ways
+	assert_output "$(one_each 2)"
+	assert_equal "$(tally "$server_port")" "18 success"
+	# Half an answer is none, whatever reads it.
+	tls_peer halves half
+	RESIL_SET='stall_timeout=300ms;failure_threshold=0' run under "$bin/tls_ways" "$halves_port" $ways
+	assert_output "$(one_each 0 ETIMEDOUT)"
+	assert_equal "$(tally "$halves_port")" "9 failure stall_timeout 9"
+	# And 503 is one.
+	tls_peer away unavailable
+	RESIL_SET='failure_threshold=0' run under "$bin/tls_ways" "$away_port" $ways
+	assert_equal "$(tally "$away_port" | tr -dc '[:alpha:]_ ')" " failure http_gateway "
+}
+
+# nginx that takes 0-RTT; with $dir/hang there, a request that came so is never answered. Its port in early_port.
+early_start() {
+	peer hung 127.0.0.1 hang
+	early_port=$(free_port)
+	mkdir "$dir/early.d"
+	cat >"$dir/early.conf" <<-END
+		daemon off;
+		user $(id -un);
+		pid $dir/early.d/pid;
+		error_log stderr;
+		events {}
+		http {
+			access_log off;
+			client_body_temp_path $dir/early.d/a; proxy_temp_path $dir/early.d/b; fastcgi_temp_path $dir/early.d/c;
+			uwsgi_temp_path $dir/early.d/d; scgi_temp_path $dir/early.d/e;
+			server {
+				listen 127.0.0.1:$early_port ssl;
+				ssl_certificate $certificate;
+				ssl_certificate_key $certificate;
+				ssl_protocols TLSv1.3;
+				ssl_early_data on;
+				ssl_session_cache shared:sessions:1m;
+				location / {
+					set \$which \$connection_requests\$ssl_session_reused;
+					if (-f $dir/hang) { set \$which "\${which} hangs"; }
+					if (\$which != "1r hangs") { return 200 "ok\n"; }
+					proxy_pass http://127.0.0.1:$hung_port;
+				}
+			}
+		}
+	END
+	start early bare nginx -c "$dir/early.conf" -e stderr
+	up early "$early_pid" "$early_port"
+}
+
+@test "a request that goes before the handshake (0-RTT): what answers it is seen, and what does not is ended (A9 A10 C1)" {
+	early_start
+	run bare "$bin/tls_ways" "$early_port" early:read
+	assert_output 'early:read 2'
+	shim_part
+	RESIL_SET='answer_timeout=10s' run under "$bin/tls_ways" "$early_port" early:read
+	assert_output 'early:read 2'
+	assert_equal "$(tally "$early_port")" "4 success"
+	touch "$dir/hang"
+	RESIL_SET='answer_timeout=300ms' run under "$bin/tls_ways" "$early_port" early:read_ex
+	assert_output 'early:read_ex 0 ETIMEDOUT'
+	assert_equal "$(tally "$early_port")" "6 success 1 failure answer_timeout 1"
+	RESIL_SET='deadline=700ms' run under "$bin/tls_ways" "$early_port" early:peek
+	assert_output 'early:peek 0 ETIMEDOUT'
+	assert_equal "$(tally "$early_port")" "8 success 2 failure answer_timeout 1 deadline 1"
 }
 
 @test "from outside: no ServerHello, and no answer after the handshake: an end at the limit (A10 A1)" {

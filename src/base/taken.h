@@ -133,7 +133,11 @@ TAKEN_TLS(int, SSL_write, (void *ssl, const void *buf, int n), (ssl, buf, n))
 TAKEN_TLS(int, SSL_read_ex, (void *ssl, void *buf, size_t n, size_t *got), (ssl, buf, n, got))
 TAKEN_TLS(int, SSL_write_ex, (void *ssl, const void *buf, size_t n, size_t *gone), (ssl, buf, n, gone))
 TAKEN_TLS(ssize_t, gnutls_record_recv, (void *session, void *buf, size_t n), (session, buf, n))
+TAKEN_TLS(ssize_t, gnutls_record_recv_seq, (void *session, void *buf, size_t n, unsigned char *seq), (session, buf, n, seq))
+TAKEN_TLS(ssize_t, gnutls_record_recv_packet, (void *session, void **packet), (session, packet))
 TAKEN_TLS(ssize_t, gnutls_record_send, (void *session, const void *buf, size_t n), (session, buf, n))
+TAKEN_TLS(ssize_t, gnutls_record_send2, (void *session, const void *buf, size_t n, size_t pad, unsigned flags), (session, buf, n, pad, flags))
+TAKEN_TLS(ssize_t, gnutls_record_send_range, (void *session, const void *buf, size_t n, const void *range), (session, buf, n, range))
 
 /* glibc's own second names, which other libraries may bind */
 TAKEN_ALIAS(connect, __connect)

@@ -96,6 +96,8 @@ static void fill(struct tls_library *l, const struct link_map *map)
 	ASKED(ERR_put_error);
 	ASKED(gnutls_session_get_random);
 	ASKED(gnutls_server_name_get);
+	ASKED(gnutls_record_check_corked);
+	ASKED(gnutls_packet_get);
 }
 
 /* Its number, known or from now on; 0: there is no room. */
@@ -113,6 +115,11 @@ static uint32_t number_of(const struct link_map *map)
 	fill(&tls_libraries[i], map);
 	atomic_store_explicit(&maps[i], map, memory_order_release);
 	return i;
+}
+
+bool tls_library_is_home(const struct tls_library *l, const void *caller)
+{
+	return map_of(caller) == atomic_load_explicit(&maps[l - tls_libraries], memory_order_acquire);
 }
 
 static const struct tls_library *find(const void *caller, const char *name, const void *object)

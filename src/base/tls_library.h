@@ -6,6 +6,7 @@
 #define RESIL_BASE_TLS_LIBRARY_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -42,6 +43,8 @@ struct tls_library {
 	void (*ERR_put_error)(int library, int function, int reason, const char *file, int line); /* 1.1 */
 	void (*gnutls_session_get_random)(void *session, struct tls_datum *client, struct tls_datum *server);
 	int (*gnutls_server_name_get)(void *session, void *out, size_t *n, unsigned *type, unsigned index);
+	size_t (*gnutls_record_check_corked)(void *session);
+	void (*gnutls_packet_get)(void *packet, struct tls_datum *octets, unsigned char *seq);
 };
 
 #define TLS_LIBRARIES 15
@@ -65,5 +68,8 @@ static inline const struct tls_library *tls_library_of(const void *caller, const
 		return &tls_libraries[site & 15];
 	return tls_library_find(caller, name, object);
 }
+
+/* Does the library itself call from there? */
+bool tls_library_is_home(const struct tls_library *l, const void *caller);
 
 #endif

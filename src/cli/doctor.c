@@ -176,6 +176,13 @@ static void look_at_regions(void)
 			doctor_say(DOCTOR_PROBLEM, "group",
 				"%s: %llu calls ran unguarded for want of a place; raise max_destinations",
 				g.at[i].name, (unsigned long long)full);
+		uint64_t unseen = atomic_load(&g.at[i].region.header->unseen_streams);
+		if (unseen)
+			doctor_say(DOCTOR_NOTE, "group",
+				"%s: %llu calls of HTTP/2 passed unseen, or their status did: more than 256 streams at "
+				"once "
+				"on a connection, or header tables far beyond the usual",
+				g.at[i].name, (unsigned long long)unseen);
 	}
 	groups_close(&g);
 }

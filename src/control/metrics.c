@@ -321,6 +321,14 @@ void render_metrics_of_users(
 		text_u64(t, atomic_load_explicit(&regions[g]->header->registry_evictions, memory_order_relaxed));
 		text_char(t, '\n');
 	}
+	family_head(t, "resil_unseen_streams_total", "counter", "HTTP/2 streams whose outcome could not be known.");
+	for (unsigned g = 0; g < count; g++) {
+		text_str(t, "resil_unseen_streams_total");
+		group_labels(t, regions[g], users ? users[g] : NULL);
+		text_fmt(t, "} %llu\n",
+			(unsigned long long)atomic_load_explicit(
+				&regions[g]->header->unseen_streams, memory_order_relaxed));
+	}
 	family_head(t, "resil_config_generation", "gauge", "Reloads of the configuration that the group was told of.");
 	for (unsigned g = 0; g < count; g++) {
 		text_str(t, "resil_config_generation");

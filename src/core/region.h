@@ -239,10 +239,11 @@ struct region_header {
 	_Atomic uint64_t standby[2];	   /* member ids that wait to take it over */
 	_Atomic uint64_t registry_full;	   /* destinations that ran unguarded for want of a place (B17) */
 	_Atomic uint64_t registry_evictions;
-	_Atomic uint64_t fault_number; /* last one given out */
-	_Atomic uint64_t fault_seed;   /* of the group's choices; 0: none yet */
-	_Atomic uint64_t tickets;      /* last one given out to a waiter */
-	_Atomic uint32_t waiters_high; /* waiters that were ever claimed */
+	_Atomic uint64_t fault_number;	 /* last one given out */
+	_Atomic uint64_t fault_seed;	 /* of the group's choices; 0: none yet */
+	_Atomic uint64_t tickets;	 /* last one given out to a waiter */
+	_Atomic uint32_t waiters_high;	 /* waiters that were ever claimed */
+	_Atomic uint64_t unseen_streams; /* of HTTP/2, whose outcome could not be known; 0 in a region made before */
 };
 
 /* This process's hold on a region. Zero-initialised is "not attached". */

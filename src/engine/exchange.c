@@ -37,6 +37,11 @@ static void find_kind(struct feed *x, const struct octets *o)
 	switch (sniffed) {
 	case SNIFF_MORE: f->first_count = (uint8_t)n; return;
 	case SNIFF_HTTP1:
+		if (flow_phase_of(flow_word(f)) == FLOW_ANSWERING) {
+			/* To what was not seen (0-RTT), or to nothing: a call of its own (A4). */
+			flow_mark(f, FLOW_IS_KEPT);
+			feed_end_call(x, FLOW_IDLE, BREAKER_SUCCESS, 0);
+		}
 		http1_init(&f->http);
 		atomic_store(&f->kind, FLOW_HTTP1);
 		if (before) {
@@ -248,6 +253,7 @@ static __attribute__((noinline)) bool sends(
 		return true;
 	struct feed x = {.f = f, .s = s, .word = word, .fd = fd, .o = o};
 	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	sending->first = f->first_count;
 	if (__builtin_expect(kind == FLOW_UNKNOWN, 0) && o->limit > 0) {
 		find_kind(&x, o);
 		kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
@@ -350,6 +356,9 @@ static __attribute__((noinline)) void sent(
 	struct flow *f = sending->flow;
 	struct feed x = {.f = f, .s = s, .word = sending->word, .fd = fd};
 	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	size_t gone = result > 0 ? (size_t)result : 0;
+	if (kind == FLOW_UNKNOWN && f->first_count > sending->first + gone)
+		f->first_count = (uint8_t)(sending->first + gone); /* the others come again */
 	if (kind != sending->kind)
 		kind = FLOW_UNKNOWN; /* it has turned into something else meanwhile */
 	if (kind == FLOW_HTTP2 && result > 0) {

@@ -33,6 +33,7 @@ struct sending {
 	bool was_asking; /* the request was not whole before */
 	bool ends;	 /* with these octets it is */
 	bool begins;	 /* with these octets it began, a moment ago */
+	uint8_t first;	 /* octets before it that had not settled the protocol */
 	struct {	 /* where feed_requests.c stood */
 		uint8_t begun;
 		bool is_open;

@@ -21,7 +21,10 @@ static void handshake_ends(struct feed *x)
 	uint64_t word = flow_word(f);
 	flow_unmark(f, FLOW_IS_ASKING | FLOW_HAS_TRIED);
 	atomic_store_explicit(&f->asked_ns, feed_now(x), memory_order_relaxed);
-	if (flow_phase_of(word) == FLOW_WAITING)
+	if (f->tls.has_early)
+		flow_mark(f, FLOW_MAY_HAVE_ANSWERED); /* it was asked before, and may have been answered in the midst of
+							 it */
+	else if (flow_phase_of(word) == FLOW_WAITING)
 		flow_step(f, word, FLOW_FRESH);
 	x->must_arm = true;
 }
@@ -155,7 +158,7 @@ void exchange_turns_inside(struct flow *f)
 	if (flow_kind_asked(f) == FLOW_PLAIN)
 		flow_mark(f, FLOW_OWES);
 	/* With a memory BIO its last word of the handshake may not have gone yet. */
-	if (flow_phase_of(word) == FLOW_WAITING && flow_is_shaking(f)) {
+	if (flow_phase_of(word) == FLOW_WAITING && flow_is_shaking(f) && !f->tls.has_early) {
 		atomic_store_explicit(&f->asked_ns, clock_now_ns(), memory_order_relaxed);
 		flow_step(f, word, FLOW_FRESH);
 	}

@@ -46,7 +46,7 @@ struct streams {
 	_Atomic uint32_t next_free;
 	_Atomic uint32_t highest;   /* number begun so far */
 	_Atomic uint32_t processed; /* by a GOAWAY: those above it never will be */
-	_Atomic uint64_t unseen;    /* streams for which there was no room */
+	_Atomic uint32_t reach;	    /* no stream lies farther behind where its number leads */
 	_Atomic int64_t window, first_window;
 	_Atomic int64_t granted_ns; /* when the client last opened a window that was shut */
 	/* The timer's, where the kernel does not tell when the last octet came: when it found that more had. */
@@ -58,8 +58,6 @@ struct streams {
 static struct pool pool = {
 	.size = sizeof(struct streams), .link_at = offsetof(struct streams, next_free), .most = 1u << 16, .tight = 256};
 
-/* A stream lies where its number leads, or a few places behind. */
-#define PROBES 16
 /* The kernel's times are in its ticks: a limit is never met early for that. */
 #define KERNEL_SLACK_NS (4 * NS_PER_MS)
 /* Octets that no hook sees: the kernel's count has been ahead of ours for so long. */
@@ -118,7 +116,8 @@ static bool step(struct stream *s, uint64_t seen, enum stream_phase to)
 
 static struct stream *find(struct streams *all, uint32_t number)
 {
-	for (uint32_t i = 0; i < PROBES; i++) {
+	uint32_t reach = atomic_load_explicit(&all->reach, memory_order_relaxed);
+	for (uint32_t i = 0; i <= reach; i++) {
 		struct stream *s = &all->table[((number >> 1) + i) % STREAMS_MAX];
 		uint64_t word = word_of(s);
 		if (word >> 32 == number && phase_of(word) > STREAM_OWNED)
@@ -282,18 +281,28 @@ static uint32_t take_own_call(struct streams_turn *t, int64_t *begun_ns)
 	return 0;
 }
 
-static struct stream *take_place(struct streams *all, uint32_t number)
+/* What cannot be known is said (`resil doctor`). */
+static void note_unseen(const struct flow *f)
 {
-	for (uint32_t i = 0; i < PROBES; i++) {
+	if (f->guard.has_circuit)
+		atomic_fetch_add_explicit(&f->guard.region->header->unseen_streams, 1, memory_order_relaxed);
+}
+
+/* One sender at a time. Those that stay open lie side by side, and whoever comes to them is led past them all. */
+static struct stream *take_place(const struct flow *f, struct streams *all, uint32_t number)
+{
+	for (uint32_t i = 0; i < STREAMS_MAX; i++) {
 		struct stream *s = &all->table[((number >> 1) + i) % STREAMS_MAX];
 		uint64_t free = 0;
-		if (atomic_compare_exchange_strong(&s->word, &free, word_make(number, STREAM_OWNED)))
-			return s;
+		if (word_of(s) || !atomic_compare_exchange_strong(&s->word, &free, word_make(number, STREAM_OWNED)))
+			continue;
+		if (i > atomic_load_explicit(&all->reach, memory_order_relaxed))
+			atomic_store_explicit(&all->reach, i, memory_order_relaxed); /* the word's release tells it */
+		return s;
 	}
 	static bool said;
-	if (atomic_fetch_add_explicit(&all->unseen, 1, memory_order_relaxed) == 0)
-		log_once(&said,
-			"more streams are open on an HTTP/2 connection than are looked at: those beyond pass unseen");
+	note_unseen(f);
+	log_once(&said, "more streams are open on an HTTP/2 connection than are looked at: those beyond pass unseen");
 	return NULL;
 }
 
@@ -318,7 +327,7 @@ static void request_begins(struct streams_turn *t, struct streams *all, uint32_t
 	if (!(number & 1) || number <= atomic_load_explicit(&all->highest, memory_order_relaxed))
 		return; /* trailers, or announced before */
 	atomic_store_explicit(&all->highest, number, memory_order_relaxed);
-	struct stream *s = take_place(all, number);
+	struct stream *s = take_place(t->f, all, number);
 	if (!s)
 		return;
 	int64_t begun = now_of(t);
@@ -503,6 +512,9 @@ static void on_received(void *context, const struct http2_event *e)
 	case HTTP2_ANSWER_HEAD: answer_head(x->t, s, &e->found); break;
 	case HTTP2_ANSWER_ENDS:
 		flow_mark(x->t->f, FLOW_IS_KEPT);
+		if (atomic_load_explicit(&s->status, memory_order_relaxed) == HPACK_UNSEEN ||
+			atomic_load_explicit(&s->grpc_status, memory_order_relaxed) == HPACK_UNSEEN)
+			note_unseen(x->t->f);
 		ends(s, verdict_of_answer(s), now_of(x->t));
 		break;
 	case HTTP2_RESET: ends(s, verdict_of_reset(e->value), now_of(x->t)); break;
@@ -541,14 +553,12 @@ bool streams_attach(struct flow *f)
 	http2_init(&all->http);
 	atomic_store(&all->highest, 0);
 	atomic_store(&all->processed, UINT32_MAX);
-	atomic_store(&all->unseen, 0);
+	atomic_store(&all->reach, 0);
 	atomic_store(&all->window, HTTP2_WINDOW);
 	atomic_store(&all->first_window, HTTP2_WINDOW);
 	atomic_store(&all->granted_ns, 0);
 	all->heard_ns = 0;
 	all->heard_in = 0;
-	for (int i = 0; i < STREAMS_MAX; i++)
-		atomic_store_explicit(&all->table[i].word, 0, memory_order_relaxed);
 	uint32_t none = 0;
 	if (!atomic_compare_exchange_strong(&f->streams, &none, index + 1))
 		pool_give(&pool, index); /* the other side was faster */
@@ -557,15 +567,21 @@ bool streams_attach(struct flow *f)
 
 void streams_release(struct flow *f)
 {
+	struct streams *all = streams_of(f);
 	uint32_t index = atomic_exchange(&f->streams, 0);
-	if (index)
-		pool_give(&pool, index - 1);
+	if (!index)
+		return;
+	/* All of it is as it was before the first: only what is used is ever written to. */
+	for (int i = 0; i < STREAMS_MAX; i++)
+		if (word_of(&all->table[i]))
+			atomic_store_explicit(&all->table[i].word, 0, memory_order_relaxed);
+	pool_give(&pool, index - 1);
 }
 
 void streams_upgraded(struct streams_turn *t)
 {
 	struct streams *all = streams_of(t->f);
-	struct stream *s = all ? take_place(all, 1) : NULL;
+	struct stream *s = all ? take_place(t->f, all, 1) : NULL;
 	if (!s)
 		return;
 	int64_t begun = now_of(t), asked = atomic_load(&t->f->asked_ns);

@@ -20,7 +20,7 @@
 #include "core/failure.h"
 #include "engine/flow.h"
 
-#define STREAMS_MAX 128
+#define STREAMS_MAX 256 /* servers allow 100 to 250 */
 
 struct octets;
 

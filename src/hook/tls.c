@@ -15,7 +15,11 @@ int SSL_write(void *ssl, const void *buf, int n);
 int SSL_read_ex(void *ssl, void *buf, size_t n, size_t *got);
 int SSL_write_ex(void *ssl, const void *buf, size_t n, size_t *gone);
 ssize_t gnutls_record_recv(void *session, void *buf, size_t n);
+ssize_t gnutls_record_recv_seq(void *session, void *buf, size_t n, unsigned char *seq);
+ssize_t gnutls_record_recv_packet(void *session, void **packet);
 ssize_t gnutls_record_send(void *session, const void *buf, size_t n);
+ssize_t gnutls_record_send2(void *session, const void *buf, size_t n, size_t pad, unsigned flags);
+ssize_t gnutls_record_send_range(void *session, const void *buf, size_t n, const void *range);
 
 #define COLD static __attribute__((noinline))
 /* The library that the caller means; a function that nobody has fails. */
@@ -212,22 +216,34 @@ static bool gnutls_enter(struct inside *i, const struct tls_library *l, void *se
 	return client.data && client.size == TLS_RANDOM && inside_enter(i, client.data, session, gnutls_may_tie, l);
 }
 
+static inline bool gnutls_reads(struct inside *i, const struct tls_library *l, void *session)
+{
+	int saved = errno;
+	bool is_ours = gnutls_enter(i, l, session);
+	if (is_ours)
+		inside_reads(i);
+	errno = saved;
+	return is_ours;
+}
+
+/* n: so many were asked for. */
+static void gnutls_read(struct inside *i, const void *buf, size_t n, ssize_t result)
+{
+	int saved = errno;
+	if (result > 0 || (result == 0 && n > 0))
+		inside_read(i, buf, (size_t)result);
+	else if (result == FATAL_ALERT_RECEIVED || result == DECRYPTION_FAILED || result == UNEXPECTED_PACKET_LENGTH)
+		inside_refused(i);
+	errno = saved;
+}
+
 COLD ssize_t gnutls_record_recv_looked_at(const struct tls_library *lib, void *session, void *buf, size_t n)
 {
 	struct inside i;
-	int before = errno;
-	bool is_ours = gnutls_enter(&i, lib, session);
-	if (is_ours)
-		inside_reads(&i);
-	errno = before;
+	bool is_ours = gnutls_reads(&i, lib, session);
 	ssize_t result = lib->gnutls_record_recv(session, buf, n);
-	int saved = errno;
-	if (is_ours && (result > 0 || (result == 0 && n > 0)))
-		inside_read(&i, buf, (size_t)result);
-	else if (is_ours &&
-		 (result == FATAL_ALERT_RECEIVED || result == DECRYPTION_FAILED || result == UNEXPECTED_PACKET_LENGTH))
-		inside_refused(&i);
-	errno = saved;
+	if (is_ours)
+		gnutls_read(&i, buf, n, result);
 	return result;
 }
 
@@ -238,26 +254,135 @@ EXPORT ssize_t gnutls_record_recv(void *session, void *buf, size_t n)
 				   : gnutls_record_recv_looked_at(lib, session, buf, n);
 }
 
-COLD ssize_t gnutls_record_send_looked_at(const struct tls_library *lib, void *session, const void *buf, size_t n)
+COLD ssize_t gnutls_record_recv_seq_looked_at(
+	const struct tls_library *lib, void *session, void *buf, size_t n, unsigned char *seq)
 {
 	struct inside i;
-	int before = errno;
-	/* Without octets it sends what it has kept: the same call goes on. */
-	bool is_ours = n > 0 && addr_may_be_mapped(buf) && gnutls_enter(&i, lib, session);
+	bool is_ours = gnutls_reads(&i, lib, session);
+	ssize_t result = lib->gnutls_record_recv_seq(session, buf, n, seq);
 	if (is_ours)
-		inside_writes(&i, buf, n);
-	errno = before;
-	ssize_t result = lib->gnutls_record_send(session, buf, n);
+		gnutls_read(&i, buf, n, result);
+	return result;
+}
+
+EXPORT ssize_t gnutls_record_recv_seq(void *session, void *buf, size_t n, unsigned char *seq)
+{
+	LIBRARY(gnutls_record_recv_seq, session);
+	return PLAIN_ROAD(session) ? lib->gnutls_record_recv_seq(session, buf, n, seq)
+				   : gnutls_record_recv_seq_looked_at(lib, session, buf, n, seq);
+}
+
+/* What it hands over lies in its own memory. */
+COLD ssize_t gnutls_record_recv_packet_looked_at(const struct tls_library *lib, void *session, void **packet)
+{
+	struct inside i;
+	bool is_ours = lib->gnutls_packet_get && gnutls_reads(&i, lib, session);
+	ssize_t result = lib->gnutls_record_recv_packet(session, packet);
+	struct tls_datum octets = {0};
+	if (is_ours && result > 0)
+		lib->gnutls_packet_get(*packet, &octets, NULL);
+	if (is_ours)
+		gnutls_read(&i, octets.data, 1, result > 0 ? (ssize_t)octets.size : result);
+	return result;
+}
+
+EXPORT ssize_t gnutls_record_recv_packet(void *session, void **packet)
+{
+	LIBRARY(gnutls_record_recv_packet, session);
+	return PLAIN_ROAD(session) ? lib->gnutls_record_recv_packet(session, packet)
+				   : gnutls_record_recv_packet_looked_at(lib, session, packet);
+}
+
+/* What is only corked has not gone: it comes by again, from within the library, as it is uncorked. */
+static bool gnutls_keeps(const struct tls_library *l, void *session, const void *caller)
+{
+	return l->gnutls_record_check_corked && l->gnutls_record_check_corked(session) > 0 &&
+	       !tls_library_is_home(l, caller);
+}
+
+static bool gnutls_writes(
+	struct inside *i, const struct tls_library *l, void *session, const void *buf, size_t n, const void *caller)
+{
 	int saved = errno;
+	/* Without octets it sends what it has kept: the same call goes on. */
+	bool is_ours =
+		n > 0 && addr_may_be_mapped(buf) && gnutls_enter(i, l, session) && !gnutls_keeps(l, session, caller);
 	if (is_ours)
-		inside_wrote(&i, result > 0 ? (size_t)result : 0);
+		inside_writes(i, buf, n);
 	errno = saved;
+	return is_ours;
+}
+
+static void gnutls_wrote(
+	struct inside *i, const struct tls_library *l, void *session, ssize_t result, const void *caller)
+{
+	int saved = errno;
+	/* That it is corked is told only when it has kept the first of it. */
+	inside_wrote(i, result > 0 && !gnutls_keeps(l, session, caller) ? (size_t)result : 0);
+	errno = saved;
+}
+
+/* GnuTLS's send goes on by the name of send2: that comes from here then. */
+static __thread const struct tls_library *sends_by;
+extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+extern const char etext[] __attribute__((visibility("hidden")));
+#define IS_OURS(caller) ((const char *)(caller) >= __ehdr_start && (const char *)(caller) < etext)
+
+COLD ssize_t gnutls_record_send_looked_at(
+	const struct tls_library *lib, void *session, const void *buf, size_t n, const void *caller)
+{
+	struct inside i;
+	bool is_ours = gnutls_writes(&i, lib, session, buf, n, caller);
+	ssize_t result = lib->gnutls_record_send(session, buf, n);
+	if (is_ours)
+		gnutls_wrote(&i, lib, session, result, caller);
 	return result;
 }
 
 EXPORT ssize_t gnutls_record_send(void *session, const void *buf, size_t n)
 {
 	LIBRARY(gnutls_record_send, session);
+	sends_by = lib;
 	return PLAIN_ROAD(session) ? lib->gnutls_record_send(session, buf, n)
-				   : gnutls_record_send_looked_at(lib, session, buf, n);
+				   : gnutls_record_send_looked_at(lib, session, buf, n, __builtin_return_address(0));
+}
+
+COLD ssize_t gnutls_record_send2_looked_at(const struct tls_library *lib, void *session, const void *buf, size_t n,
+	size_t pad, unsigned flags, const void *caller)
+{
+	struct inside i;
+	bool is_ours = gnutls_writes(&i, lib, session, buf, n, caller);
+	ssize_t result = lib->gnutls_record_send2(session, buf, n, pad, flags);
+	if (is_ours)
+		gnutls_wrote(&i, lib, session, result, caller);
+	return result;
+}
+
+EXPORT ssize_t gnutls_record_send2(void *session, const void *buf, size_t n, size_t pad, unsigned flags)
+{
+	if (IS_OURS(__builtin_return_address(0)) && sends_by)
+		return sends_by->gnutls_record_send2(session, buf, n, pad, flags);
+	LIBRARY(gnutls_record_send2, session);
+	return PLAIN_ROAD(session)
+		       ? lib->gnutls_record_send2(session, buf, n, pad, flags)
+		       : gnutls_record_send2_looked_at(lib, session, buf, n, pad, flags, __builtin_return_address(0));
+}
+
+COLD ssize_t gnutls_record_send_range_looked_at(
+	const struct tls_library *lib, void *session, const void *buf, size_t n, const void *range, const void *caller)
+{
+	struct inside i;
+	bool is_ours = gnutls_writes(&i, lib, session, buf, n, caller);
+	ssize_t result = lib->gnutls_record_send_range(session, buf, n, range);
+	if (is_ours)
+		gnutls_wrote(&i, lib, session, result, caller);
+	return result;
+}
+
+EXPORT ssize_t gnutls_record_send_range(void *session, const void *buf, size_t n, const void *range)
+{
+	LIBRARY(gnutls_record_send_range, session);
+	return PLAIN_ROAD(session)
+		       ? lib->gnutls_record_send_range(session, buf, n, range)
+		       : gnutls_record_send_range_looked_at(lib, session, buf, n, range, __builtin_return_address(0));
 }

@@ -219,8 +219,12 @@ static unsigned sent_begins(struct tls_records *t, struct tls_side *s)
 		if (t->received.is_finished)
 			return complete(t);
 	} else if (s->type == DATA) {
+		if (!t->is_13 && t->received.hello.stage == HEAD && !t->suite) {
+			t->has_early = true;
+			return 0;
+		}
 		if (!t->is_13)
-			return t->received.hello.stage == HEAD && !t->suite ? TLS_LOST : TLS_DATA; /* early data */
+			return TLS_DATA;
 		if (tls_records_is_complete(t))
 			return s->length == sealed(t, 2) ? 0 : TLS_DATA; /* close_notify */
 		bool is_first = !s->has_sealed;

@@ -10,7 +10,8 @@
  *
  * What cannot be known, and is told so: records of one length that are the first of the server's after a 1.3 handshake
  * may be tickets or an answer (MAYBE, four at most: shorter than 60 octets or longer than 4,096 none is); one as long
- * as an alert may be any (`is_alone`, when nothing else came). 0-RTT data: LOST.
+ * as an alert may be any (`is_alone`, when nothing else came). Of 0-RTT it is known that it was sent (`has_early`): its
+ * answer may come before the handshake is whole, and is then not told.
  *
  * Threads: one may send while another receives; a side fed twice at once is lost. */
 #ifndef RESIL_WIRE_TLS_RECORDS_H
@@ -74,6 +75,7 @@ struct tls_records {
 	bool is_alone;		       /* received: one record as long as an alert, and nothing else */
 	uint8_t tickets;	       /* records of ticket_length, so far */
 	uint16_t ticket_length;
+	bool has_early;	   /* sent: the application's, before the server had said anything */
 	bool has_answered; /* received: a record that is the application's for certain */
 	_Atomic uint8_t has_hello, is_complete, is_lost;
 	_Atomic uint8_t is_sending, is_receiving;

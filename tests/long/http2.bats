@@ -125,19 +125,22 @@ load ../lib/http2
 		waiting = []
 		def asked(server, sid, path):
 		    waiting.append(sid)
-		    if len(waiting) % 300 == 0:
-		        for sid in waiting[-300:]:
+		    if len(waiting) % 600 == 0:
+		        for sid in waiting[-600:]:
 		            server.answer(sid, body=b"%d" % sid)
 	END
 	set='answer_timeout=10s' both_http2 "$server_port" <<-'END'
 		c = Client()
 		while c.h.remote_settings.max_concurrent_streams != 1000:
 		    c.read()
-		sids = [c.ask("/") for i in range(300)]
+		sids = [c.ask("/") for i in range(600)]
 		c.until(*sids)
 		assert all(c.body[sid] == b"%d" % sid for sid in sids)
 	END
-	assert_equal "$(tally "$server_port")" "128 success"
+	assert_equal "$(tally "$server_port")" "256 success"
+	assert_equal "$(resil metrics | sed -n 's/^resil_unseen_streams_total.* //p')" 344
+	run resil doctor
+	assert_line --partial '344 calls of HTTP/2 passed unseen'
 	assert_equal "$(destination "127.0.0.1:$server_port" calls.in_flight)" 0
 }
 
