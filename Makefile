@@ -109,7 +109,7 @@ $(BUILD)/resil: $(call obj,$(command_src)) $(llhttp_obj)
 link_flags = $$(sed -n 's|^// link: ||p' $<)
 unit_src := $(filter-out src/engine/% src/base/real.c src/base/tls_library.c,$(shared_src)) src/engine/wheel.c
 # What of the engine stands without a descriptor's table or a process: an archive, so that a test gives only what it calls.
-ends_src := $(patsubst %,src/engine/%.c,cache cache_store relay reply served spool status)
+ends_src := $(patsubst %,src/engine/%.c,cache cache_store onward relay reply served spool status)
 $(BUILD)/unit-ends.a: $(call obj,$(ends_src))
 	@mkdir -p $(@D)
 	$(Q)rm -f $@ && ar crs $@ $^

@@ -7,6 +7,7 @@
 #include "base/sys.h"
 #include "base/text.h"
 #include "engine/cache_store.h"
+#include "engine/onward.h"
 #include "engine/relay.h"
 #include "policy/names.h"
 
@@ -257,7 +258,11 @@ void cache_tee(struct detour *d, enum detour_way_name way, const void *octets, u
 
 struct serving {
 	struct served http;
-	int file; /* -1: none */
+	uint32_t fed; /* octets of way[UP] that are read, and not taken: if they are another's, they are all there */
+	int file;     /* -1: none */
+	struct cached kept;
+	int64_t age_s;
+	uint64_t hash; /* of its key */
 	/* Three stretches: our own lines, those of the file, its body. */
 	char head[512];
 	uint32_t head_len, head_at;
@@ -290,17 +295,24 @@ static int begin(struct detour *d, int64_t now_ns)
 	return 0;
 }
 
-static void answer(struct detour *d)
+/* What is kept for the request whose head is whole. False: nothing. */
+static bool find(struct detour *d)
 {
 	static struct cache_key key; /* one thread */
 	struct serving *s = serving_of(d);
-	struct text t = {.at = s->head, .cap = sizeof s->head};
-	struct cached c = {0};
-	int64_t age_s = 0;
-	bool is_head = served_is_head(&s->http), may = is_head || s->http.parser.method == HTTP_GET;
 	close_file(d);
-	if (may && cache_key_make(&key, d->host, &s->http))
-		s->file = cache_open(&key, d->host, &s->http, d->max_age_ns, &c, &age_s);
+	if ((served_is_head(&s->http) || s->http.parser.method == HTTP_GET) && cache_key_make(&key, d->host, &s->http))
+		s->file = cache_open(&key, d->host, &s->http, d->max_age_ns, &s->kept, &s->age_s);
+	s->hash = key.hash;
+	return s->file >= 0;
+}
+
+static void answer(struct detour *d)
+{
+	struct serving *s = serving_of(d);
+	const struct cached *c = &s->kept;
+	struct text t = {.at = s->head, .cap = sizeof s->head};
+	onward_served(d);
 	s->is_last = !s->http.keeps;
 	s->head[0] = '\0';
 	s->lines_at = s->lines_end = s->body_at = s->body_end = 0;
@@ -308,10 +320,10 @@ static void answer(struct detour *d)
 		text_fmt(&t,
 			"HTTP/1.1 200 OK\r\nContent-Length: %u\r\nAge: %llu\r\n"
 			"Warning: 110 resil \"Response is Stale\"\r\n",
-			(unsigned)c.body_len, (unsigned long long)age_s);
-		s->lines_at = sizeof c + c.key_len + c.vary_len;
-		s->lines_end = s->body_at = s->lines_at + c.head_len;
-		s->body_end = s->body_at + (is_head ? 0 : c.body_len);
+			(unsigned)c->body_len, (unsigned long long)s->age_s);
+		s->lines_at = sizeof *c + c->key_len + c->vary_len;
+		s->lines_end = s->body_at = s->lines_at + c->head_len;
+		s->body_end = s->body_at + (served_is_head(&s->http) ? 0 : c->body_len);
 	} else {
 		/* As a cache that may not ask the server answers (RFC 9111, 5.2.1.7). */
 		text_str(&t, "HTTP/1.1 504 Gateway Timeout\r\nContent-Length: 0\r\n");
@@ -348,7 +360,10 @@ static bool give_file(struct detour *d, uint64_t *from, uint64_t end, int64_t no
 		if (room == 0)
 			return false;
 		uint64_t left = end - *from;
-		/* Its number is gone after a fork: a reset, and no false end. */
+		/* Its number is gone after a fork. Where another answer has taken its place: a reset, and no false end.
+		 */
+		if (s->file < 0)
+			s->file = cache_open_again(s->hash, d->host, &s->kept);
 		ssize_t n = s->file < 0 ? -1 : SYS4(SYS_pread64, s->file, at, left < room ? left : room, *from);
 		if (n <= 0) {
 			*is_well = false;
@@ -383,21 +398,31 @@ static bool give(struct detour *d, int64_t now_ns, bool *is_well)
 	return give_file(d, &s->body_at, s->body_end, now_ns, is_well);
 }
 
-/* Reads what has come; true: there is something to answer. */
-static bool listen_to(struct detour *d, bool *is_well)
+/* Reads what has come; true: there is something to answer. Nothing of a request is taken before it is known to be one
+ * that is answered here. */
+static bool listen_to(struct detour *d, int64_t now_ns, bool *is_well)
 {
 	struct serving *s = serving_of(d);
 	struct detour_way *up = &d->way[DETOUR_UP];
-	for (bool has_head = false; up->len > 0 || has_head;) {
+	for (bool has_head = false; s->fed < up->len || has_head;) {
 		uint32_t n, taken;
-		const uint8_t *at = detour_front(up, &n);
+		const uint8_t *at = detour_peek(up, s->fed, &n);
 		enum served_says says = served_feed(&s->http, at, n, &taken);
+		bool is_other = says == SERVED_NOT_HTTP;
 		has_head = says == SERVED_HEAD;
-		if (says == SERVED_NOT_HTTP) {
+		s->fed += is_other ? 0 : taken;
+		/* A head that fills all of the room is nobody's whose answer was kept. */
+		bool is_missed = is_other || (has_head && !find(d)) || (!s->http.has_head && s->fed == DETOUR_ROOM);
+		if (is_missed && onward_go(d, now_ns, is_well))
+			return false;
+		if (is_other) {
 			*is_well = false; /* nothing of that is kept here */
 			return false;
 		}
-		detour_took(up, taken);
+		if (s->http.has_head || s->fed == DETOUR_ROOM) {
+			detour_took(up, s->fed);
+			s->fed = 0;
+		}
 		if (says == SERVED_REQUEST) {
 			answer(d);
 			served_next(&s->http);
@@ -410,7 +435,7 @@ static bool listen_to(struct detour *d, bool *is_well)
 static int64_t turn(struct detour *d, int64_t now_ns, bool *is_well)
 {
 	struct serving *s = serving_of(d);
-	while (*is_well && (s->is_answering || listen_to(d, is_well))) {
+	while (*is_well && (s->is_answering || listen_to(d, now_ns, is_well))) {
 		if (!give(d, now_ns, is_well))
 			return SHAPE_NEVER;
 		s->is_answering = false;
@@ -419,7 +444,9 @@ static int64_t turn(struct detour *d, int64_t now_ns, bool *is_well)
 			return SHAPE_NEVER;
 		}
 	}
-	if (*is_well && d->way[DETOUR_UP].has_ended && d->way[DETOUR_UP].len == 0)
+	if (d->end != &cache_end)
+		return now_ns; /* the other's turn */
+	if (*is_well && d->way[DETOUR_UP].has_ended && d->way[DETOUR_UP].len == s->fed)
 		relay_ended(&d->way[DETOUR_DOWN], now_ns);
 	return SHAPE_NEVER;
 }

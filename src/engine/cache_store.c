@@ -260,7 +260,7 @@ static void put_hex(struct text *t, uint64_t v, unsigned digits)
 		text_char(t, "0123456789abcdef"[v >> 4 * digits & 15]);
 }
 
-static bool make_path(char path[400], const char *destination, const struct cache_key *k)
+static bool make_path(char path[400], const char *destination, uint64_t hash)
 {
 	struct text t = {.at = path, .cap = 360};
 	char dir[300];
@@ -270,7 +270,7 @@ static bool make_path(char path[400], const char *destination, const struct cach
 	text_fmt(&t, "%s/", dir);
 	put_hex(&t, hash_of_destination(destination), 8);
 	text_char(&t, '-');
-	put_hex(&t, k->hash, 16);
+	put_hex(&t, hash, 16);
 	return !t.is_cut;
 }
 
@@ -486,7 +486,7 @@ void cache_keep(const struct cache_key *k, const char *destination, const struct
 	struct text t = TEXT_ON(kept_head), b = TEXT_ON(beside);
 	kept_head[0] = '\0';
 	if (!make_vary(vary, &c.vary_len, request, head, head_len) || !filter_head(&t, head, head_len) ||
-		!make_dir(dir) || !make_path(path, destination, k))
+		!make_dir(dir) || !make_path(path, destination, k->hash))
 		return;
 	memcpy(c.magic, magic, sizeof magic);
 	c.age_s = age_of(head, head_len, c.stored_wall_ns);
@@ -514,7 +514,7 @@ void cache_keep(const struct cache_key *k, const char *destination, const struct
 void cache_forget(const struct cache_key *k, const char *destination)
 {
 	char path[400];
-	if (make_path(path, destination, k))
+	if (make_path(path, destination, k->hash))
 		sys_unlink(path);
 }
 
@@ -544,17 +544,39 @@ static bool is_whole(int fd, const struct cache_key *k, const struct served *req
 	return check == c->check;
 }
 
-int cache_open(const struct cache_key *k, const char *destination, const struct served *request, int64_t max_age_ns,
-	struct cached *c, int64_t *age_s)
+/* A file of ours, with what it begins with; -1: none. */
+static int open_file(const char *destination, uint64_t hash, struct cached *c)
 {
 	char path[400];
 	struct stat st;
-	int fd = make_path(path, destination, k) ? sys_open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0) : -1;
+	int fd = make_path(path, destination, hash) ? sys_open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0) : -1;
+	if (fd < 0)
+		return -1;
+	if (sys_fstat(fd, &st) == 0 && st.st_uid == sys_geteuid() && S_ISREG(st.st_mode) && read_all(fd, c, sizeof *c))
+		return fd;
+	sys_close(fd);
+	return -1;
+}
+
+int cache_open_again(uint64_t hash, const char *destination, const struct cached *c)
+{
+	struct cached now;
+	int fd = open_file(destination, hash, &now);
+	if (fd >= 0 && memcmp(&now, c, sizeof now) == 0)
+		return fd;
+	if (fd >= 0)
+		sys_close(fd);
+	return -1;
+}
+
+int cache_open(const struct cache_key *k, const char *destination, const struct served *request, int64_t max_age_ns,
+	struct cached *c, int64_t *age_s)
+{
+	int fd = open_file(destination, k->hash, c);
 	if (fd < 0)
 		return -1;
 	/* By both clocks: one of them may have been set, or begun anew with the machine. */
-	if (sys_fstat(fd, &st) == 0 && st.st_uid == sys_geteuid() && S_ISREG(st.st_mode) &&
-		read_all(fd, c, sizeof *c) && is_whole(fd, k, request, c)) {
+	if (is_whole(fd, k, request, c)) {
 		int64_t wall = clock_wall_ns(), run = clock_now_ns(), most_s = max_age_ns / NS_PER_S;
 		bool is_past = c->stored_wall_ns >= 0 && c->stored_wall_ns <= wall && c->stored_ns >= 0 &&
 			       c->stored_ns <= run && c->age_s >= 0 && c->age_s <= most_s;

@@ -40,5 +40,7 @@ void cache_forget(const struct cache_key *k, const char *destination);
  * *age_s how old it is. */
 int cache_open(const struct cache_key *k, const char *destination, const struct served *request, int64_t max_age_ns,
 	struct cached *c, int64_t *age_s);
+/* The same file anew; -1: it is another by now. */
+int cache_open_again(uint64_t hash, const char *destination, const struct cached *c);
 
 #endif

@@ -13,7 +13,6 @@
 #include "base/real.h"
 #include "base/sys.h"
 #include "base/text.h"
-#include "engine/cache.h"
 #include "engine/detour_record.h"
 #include "engine/guest.h"
 #include "engine/service.h"
@@ -401,7 +400,7 @@ static bool is_there(const struct detour_ask *ask)
 	if (ask->kind == DETOUR_RELAY)
 		return true;
 	if (ask->kind == DETOUR_CACHE)
-		return ask->host && cache_may_serve(ask->host, ask->max_age_ns);
+		return ask->host != NULL; /* who asks has looked */
 	if (!ends[ask->kind] || !ask->path || strlen(ask->path) >= DETOUR_PATH)
 		return false;
 	if (ask->kind == DETOUR_SPOOL) {
@@ -424,6 +423,8 @@ static void fill_record(struct detour *d, const struct way_in *in, const struct 
 	d->end = ends[ask->kind];
 	d->max_age_ns = ask->max_age_ns;
 	d->is_teed = ask->is_teed && d->has_upstream;
+	if (ask->onward)
+		d->onward = *ask->onward;
 	text_copy(d->path, sizeof d->path, ask->path ? ask->path : "");
 	text_copy(d->host, sizeof d->host, ask->host ? ask->host : "");
 	struct addr to;

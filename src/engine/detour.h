@@ -23,6 +23,7 @@
 
 #include "wire/shape.h"
 
+struct onward;
 enum detour_kind { DETOUR_RELAY, DETOUR_REPLY, DETOUR_CACHE, DETOUR_SPOOL, DETOUR_STATUS };
 
 struct detour_ask {
@@ -40,11 +41,12 @@ struct detour_ask {
 	int64_t hold_ns; /* it is not completed before; SHAPE_NEVER: never, and nothing is sent to the destination */
 	/* Who stands below the hooks himself (a layer of faults): libc's own connect; null: real.connect. */
 	int (*connect)(int fd, const struct sockaddr *to, socklen_t len);
-	uint32_t mark;	    /* the caller's own, for detour_lift */
-	const char *path;   /* REPLY: the file. SPOOL: the directory. STATUS: its number. Copied */
-	const char *host;   /* CACHE: name of the destination as the policy has it, "name:port". Copied */
-	bool is_teed;	    /* RELAY: good answers go to the cache, as `host`'s */
-	int64_t max_age_ns; /* CACHE: nothing older is served */
+	uint32_t mark;		     /* the caller's own, for detour_lift */
+	const char *path;	     /* REPLY: the file. SPOOL: the directory. STATUS: its number. Copied */
+	const char *host;	     /* CACHE: name of the destination as the policy has it, "name:port". Copied */
+	bool is_teed;		     /* RELAY: good answers go to the cache, as `host`'s */
+	int64_t max_age_ns;	     /* CACHE: nothing older is served */
+	const struct onward *onward; /* CACHE: the rest of the chain; null: none. Copied */
 };
 
 /* connect(2) by way of a detour: 0, or -1 and errno, as connect has them (EINPROGRESS where the socket does not block).

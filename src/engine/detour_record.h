@@ -12,6 +12,7 @@
 #include <netinet/in.h>
 
 #include "engine/detour.h"
+#include "engine/onward.h"
 #include "engine/pool.h"
 
 #define DETOURS_MAX 256u
@@ -28,6 +29,7 @@ struct detour_way {
 	uint32_t at, len;
 	bool has_ended;	   /* nothing will be added */
 	bool is_passed_on; /* nor does anything wait: the other side has been told the end */
+	bool has_come;	   /* something has, from a socket */
 	bool is_full;	   /* its sink has no room: events tell when it has */
 	bool is_shaped;
 	struct shape shape;
@@ -67,6 +69,7 @@ struct detour {
 	char host[280];
 	char to[64]; /* where the app asked to go */
 	int64_t max_age_ns;
+	struct onward onward;		 /* CACHE: what is behind it */
 	_Alignas(16) uint8_t own[12288]; /* the end point's */
 	uint8_t room[2][DETOUR_ROOM];
 };
@@ -87,7 +90,7 @@ struct detour_end {
 	void (*finish)(struct detour *d);   /* the connection is gone, however */
 	void (*put_away)(struct detour *d); /* the numbers of files die with the thread's table: they are opened anew */
 };
-extern const struct detour_end reply_end, cache_end, spool_end, status_end;
+extern const struct detour_end reply_end, cache_end, spool_end, status_end, onward_end;
 
 /* ---- a way's ring ---- */
 /* What waits at the front, in one piece; its length in *n. */
@@ -96,6 +99,13 @@ static inline const uint8_t *detour_front(const struct detour_way *w, uint32_t *
 	uint32_t to_edge = DETOUR_ROOM - w->at;
 	*n = w->len < to_edge ? w->len : to_edge;
 	return w->room + w->at;
+}
+/* What stands behind the first `skip` octets, in one piece. */
+static inline const uint8_t *detour_peek(const struct detour_way *w, uint32_t skip, uint32_t *n)
+{
+	uint32_t at = (w->at + skip) % DETOUR_ROOM, left = w->len - skip;
+	*n = left < DETOUR_ROOM - at ? left : DETOUR_ROOM - at;
+	return w->room + at;
 }
 static inline void detour_took(struct detour_way *w, uint32_t n)
 {

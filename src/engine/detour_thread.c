@@ -159,6 +159,7 @@ static void finish(struct detour *d, bool is_reset)
 		d->end->finish(d);
 	if (d->is_teed && d->phase == DETOUR_FLOWS)
 		cache_tee_finish(d);
+	onward_finish(d);
 	let_go_of_app(d);
 	shut(d, DETOUR_INNER, is_reset);
 	shut(d, DETOUR_UPSTREAM, is_reset);
@@ -323,7 +324,13 @@ static void flow(struct detour *d, int64_t now_ns)
 			return;
 		}
 	}
+	if (d->end == &onward_end && !onward_look(d, now_ns)) {
+		finish(d, true);
+		return;
+	}
 	enum relay_says says = relay_turn(d, now_ns);
+	if (says == RELAY_GOES_ON && d->onward.is_asking && !onward_goes_on(d, now_ns))
+		says = RELAY_IS_RESET;
 	if (says != RELAY_GOES_ON) {
 		finish(d, says == RELAY_IS_RESET);
 		return;

@@ -21,6 +21,7 @@
 #include "engine/connect.h"
 #include "engine/detour.h"
 #include "engine/guest.h"
+#include "engine/onward.h"
 #include "engine/resolver.h"
 #include "policy/chain.h"
 
@@ -36,6 +37,7 @@
 struct walk {
 	const struct fallback_ask *ask;
 	const struct chain_step *step;
+	const char *rest; /* of the chain */
 	uint64_t life;
 	bool is_fresh; /* no connect has failed on the socket */
 };
@@ -215,6 +217,46 @@ static enum step_end secondary(struct walk *w, int *result)
 	return STEP_PASSED;
 }
 
+/* The addresses of a step behind a cache that is another server. */
+static void put_places(const struct walk *w, struct onward *o, unsigned step)
+{
+	struct addr addrs[ADDRESSES], literal;
+	const struct fallback_ask *ask = w->ask;
+	const char *name = addr_from_literal(&literal, w->step->host) ? NULL : w->step->host;
+	unsigned n = find_addresses(w, ask->to->sa_family == AF_INET6, addrs);
+	for (unsigned i = 0; i < n && o->count < ONWARD_PLACES; i++) {
+		struct onward_place *p = &o->places[o->count];
+		struct sockaddr_storage to;
+		addrs[i].port = w->step->port;
+		if (addr_same_host(&addrs[i], ask->asked) && addrs[i].port == ask->asked->port)
+			continue; /* it stands in for itself, too: [defaults] */
+		memset(p, 0, sizeof *p);
+		write_sockaddr(&to, &addrs[i], w->step->port, addr_is_v4(&addrs[i]) ? AF_INET : AF_INET6, false);
+		memcpy(&p->to, &to, sizeof p->to);
+		p->step = (uint8_t)step;
+		p->is_guarded = guard_find_place(&addrs[i], name, i, n, clock_now_ns(), &p->guard);
+		o->count++;
+	}
+}
+
+/* What a cache needs to go on with the chain by itself. */
+static void look_behind(const struct walk *w, struct onward *o)
+{
+	char chain[CHAIN_TEXT_MAX + 1], *at = chain;
+	struct chain_step step;
+	struct walk behind = {.ask = w->ask, .step = &step};
+	memset(o, 0, sizeof *o);
+	text_copy(o->chain, sizeof o->chain, w->rest);
+	text_copy(chain, sizeof chain, w->rest);
+	text_copy(o->text, sizeof o->text, w->step->text);
+	o->guard = *w->ask->guard;
+	o->cause = w->ask->cause;
+	o->until_ns = w->ask->until_ns;
+	for (unsigned i = 0; chain_next(&at, &step); i++)
+		if (step.source == DEGRADED_SECONDARY)
+			put_places(&behind, o, i);
+}
+
 /* An end point within the process, on the app's own descriptor. What it cannot serve (no file, a full disk) is the next
  * step's. It speaks for nobody: there is no call, and the hooks have nothing to do with the descriptor but for its end,
  * as with one that was connected before we looked. */
@@ -223,7 +265,13 @@ static enum step_end end_point(struct walk *w, int *result)
 	const struct fallback_ask *ask = w->ask;
 	char host[280] = "";
 	struct text t = TEXT_ON(host);
+	struct onward behind;
+	bool is_cache = w->step->source == DEGRADED_CACHE;
 	cache_destination(&t, ask->asked);
+	if (is_cache && (ask->asked->family != ADDR_INET || !cache_may_serve(host, w->step->age_ns)))
+		return STEP_PASSED;
+	if (is_cache)
+		look_behind(w, &behind);
 	const struct detour_ask detour = {
 		.kind = w->step->source == DEGRADED_REPLY   ? DETOUR_REPLY
 			: w->step->source == DEGRADED_SPOOL ? DETOUR_SPOOL
@@ -234,6 +282,7 @@ static enum step_end end_point(struct walk *w, int *result)
 		.path = w->step->rest,
 		.host = host,
 		.max_age_ns = w->step->age_ns,
+		.onward = is_cache ? &behind : NULL,
 	};
 	struct slot *s = ask->slot;
 	if (ask->asked->family != ADDR_INET)
@@ -284,6 +333,7 @@ int fallback_connect(const struct fallback_ask *ask)
 	int result = -1;
 	bool is_there = !is_observed(ask->guard) && guard_fallback(ask->asked, chain, sizeof chain);
 	while (is_there && is_ours(&w) && chain_next(&at, &step)) {
+		w.rest = at;
 		if (ask->until_ns && clock_now_ns() >= ask->until_ns) {
 			errno = ETIMEDOUT; /* each step is within the deadline (C3) */
 			return -1;
@@ -291,7 +341,8 @@ int fallback_connect(const struct fallback_ask *ask)
 		if (steps[step.source](&w, &result) != STEP_SERVED)
 			continue;
 		int err = result == 0 ? ask->found_errno : errno;
-		if (ask->guard->has_circuit && guard_is_current(ask->guard))
+		/* A cache counts what it serves. */
+		if (step.source != DEGRADED_CACHE && ask->guard->has_circuit && guard_is_current(ask->guard))
 			degraded_count(ask->guard->region, ask->guard->destination, step.source, step.text, ask->cause);
 		errno = err;
 		return result;

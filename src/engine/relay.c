@@ -67,6 +67,7 @@ static bool take_in(struct detour *d, enum detour_way_name name, int64_t now_ns)
 		if (d->is_teed)
 			cache_tee(d, name, at, (uint32_t)n, now_ns);
 		relay_came(w, (uint32_t)n, now_ns);
+		w->has_come = true;
 		return true;
 	}
 	if (n == -EAGAIN || n == -EINTR)
@@ -256,6 +257,8 @@ uint32_t relay_events(const struct detour *d, enum detour_socket which)
 	const struct detour_way *in = &d->way[which == DETOUR_INNER ? DETOUR_UP : DETOUR_DOWN];
 	const struct detour_way *out = &d->way[which == DETOUR_INNER ? DETOUR_DOWN : DETOUR_UP];
 	uint32_t events = 0;
+	if (which == DETOUR_UPSTREAM && d->end)
+		return EPOLLOUT; /* it is being connected (onward.h) */
 	if (!in->has_ended && in->len < DETOUR_ROOM)
 		events |= EPOLLIN;
 	if (out->is_full && !out->is_passed_on)
@@ -268,5 +271,5 @@ bool relay_flush(struct detour *d, int64_t now_ns)
 	struct detour_way *up = &d->way[DETOUR_UP];
 	up->is_shaped = false;
 	relay_turn(d, now_ns);
-	return up->len == 0;
+	return up->len == 0 || d->end == &cache_end; /* which takes a request once its head is whole */
 }

@@ -119,7 +119,8 @@ static bool answer(struct detour *d)
 	if (!open_file(d))
 		return false;
 	r->at = r->head_at = r->head_len = 0;
-	r->is_last = !r->is_http || r->is_verbatim || !r->http.keeps;
+	/* In a cache's place it stands for one request: what is asked next may be kept. */
+	r->is_last = !r->is_http || r->is_verbatim || !r->http.keeps || d->onward.step > 0;
 	r->end = r->size;
 	if (r->is_http && served_is_head(&r->http))
 		r->end = r->is_verbatim ? head_of_file(r) : 0;

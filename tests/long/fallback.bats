@@ -25,3 +25,5 @@ load ../lib/fallback
 }
 @test "php: a failure is its own, a rejection goes to the secondary (D4)" { falls_back_when_refused php; }
 @test "requests: a refused connect goes on at the secondary, the failure is the primary's (D4)" { falls_back_at_once requests; }
+@test "nginx: what stands in within it, a cache and a file, is served to each request, one by one and thirty at once (D4 D5 D6)" { proxy_is_served nginx; }
+@test "haproxy: what stands in within it, a cache and a file, is served to each request, one by one and thirty at once (D4 D5 D6)" { proxy_is_served haproxy; }
