@@ -98,6 +98,16 @@ uint64_t breaker_expire(uint64_t word, int64_t now_ms);
 /* Milliseconds until a probe is let through: 0 when due, not open or forced; never beyond recovery_max (B14, B16). */
 uint32_t breaker_retry_after_ms(uint64_t word, const struct breaker_rules *rules, int64_t now_ms);
 
+/* Without a call. */
+static inline uint16_t breaker_word_generation(uint64_t word)
+{
+	return (uint16_t)(word >> 21);
+}
+/* Closed, and no mode set by hand: all are admitted. */
+static inline bool breaker_is_closed(uint64_t word)
+{
+	return (word & 0xf) == BREAKER_CLOSED; /* 0xf: state and mode at once; auto is 0 */
+}
 /* The two everyday answers, without a call: closed and open with time to go, no mode set by hand, not observed.
  * Everything else is breaker_admit's to decide. */
 enum breaker_plain { BREAKER_PLAIN_ADMIT, BREAKER_PLAIN_REJECT, BREAKER_NOT_PLAIN };
@@ -107,9 +117,8 @@ static inline enum breaker_plain breaker_plain(uint64_t word, const struct break
 	uint32_t cap = rules->recovery_max_ms > rules->recovery_ms ? rules->recovery_max_ms : rules->recovery_ms;
 	uint32_t left = ((uint32_t)(word >> 37) - (uint32_t)now_ms) & BREAKER_TICK_MASK;
 
-	if ((word & 0xf) == BREAKER_CLOSED)
+	if (breaker_is_closed(word))
 		return BREAKER_PLAIN_ADMIT;
-	/* 0xf: state and mode at once; auto is 0 */
 	if ((word & 0xf) == BREAKER_OPEN && !rules->is_observed && left - 1 < cap)
 		return BREAKER_PLAIN_REJECT;
 	return BREAKER_NOT_PLAIN;

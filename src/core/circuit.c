@@ -270,8 +270,8 @@ static inline void keep(_Atomic uint32_t *field, uint32_t value)
 		atomic_store_explicit(field, value, memory_order_relaxed);
 }
 
-static __attribute__((noinline)) enum breaker_decision admit(struct region *r, uint32_t destination, uint64_t word,
-	const struct breaker_rules *rules, int64_t now_ns, struct circuit_token *token)
+static inline __attribute__((always_inline)) enum breaker_decision admit_here(struct region *r, uint32_t destination,
+	uint64_t word, const struct breaker_rules *rules, int64_t now_ns, struct circuit_token *token)
 {
 	struct destination *d = &r->destinations[destination];
 	uint32_t cap = rules->recovery_max_ms > rules->recovery_ms ? rules->recovery_max_ms : rules->recovery_ms;
@@ -283,12 +283,19 @@ static __attribute__((noinline)) enum breaker_decision admit(struct region *r, u
 	keep(&d->rule_slow_ms, rules->slow_call_ms);
 	atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed);
 	token->destination = destination;
-	token->generation = breaker_generation(word);
+	token->generation = breaker_word_generation(word);
 	token->life = atomic_load_explicit(&d->life, memory_order_relaxed);
 	token->is_admitted = true;
 	token->begun_ns = now_ns;
 	member_count_call(r, destination, 1);
 	return token->lease >= 0 || token->is_unleased ? BREAKER_PROBE : BREAKER_ADMIT;
+}
+
+/* The same where it is not in everybody's way. */
+static __attribute__((noinline)) enum breaker_decision admit(struct region *r, uint32_t destination, uint64_t word,
+	const struct breaker_rules *rules, int64_t now_ns, struct circuit_token *token)
+{
+	return admit_here(r, destination, word, rules, now_ns, token);
 }
 
 /* A mode that was set `--for` a time, and it is over (B15). Any mode but auto may be. */
@@ -418,6 +425,21 @@ static __attribute__((noinline)) enum breaker_decision admit_slowly(struct regio
 	return reject(r, destination, word, rules, now_ns);
 }
 
+/* Open with time to go, the everyday rejection; and whatever is neither that nor closed. */
+static __attribute__((noinline)) enum breaker_decision admit_unless_closed(struct region *r, uint32_t destination,
+	uint64_t word, const struct breaker_rules *rules, int64_t now_ns, struct circuit_token *token)
+{
+	struct destination *d = &r->destinations[destination];
+
+	if (breaker_plain(word, rules, now_ns / NS_PER_MS) != BREAKER_PLAIN_REJECT)
+		return admit_slowly(r, destination, rules, now_ns, token);
+	/* Once a second is enough for last_used, and keeps its line clean in the other processes' caches. */
+	if (now_ns - atomic_load_explicit(&d->last_used_ns, memory_order_relaxed) > NS_PER_S &&
+		unused_for_long(d, word, now_ns) != word)
+		return admit_slowly(r, destination, rules, now_ns, token);
+	return reject(r, destination, word, rules, now_ns);
+}
+
 enum breaker_decision circuit_admit(struct region *r, uint32_t destination, const struct breaker_rules *rules,
 	int64_t now_ns, struct circuit_token *token)
 {
@@ -426,20 +448,12 @@ enum breaker_decision circuit_admit(struct region *r, uint32_t destination, cons
 		return BREAKER_ADMIT; /* nothing to guard with: pass */
 	struct destination *d = &r->destinations[destination];
 	uint64_t word = load_word(d);
-	enum breaker_plain plain = breaker_plain(word, rules, now_ns / NS_PER_MS);
 
-	if (plain == BREAKER_PLAIN_REJECT) {
-		/* Once a second is enough for last_used, and keeps its line clean in the other processes' caches. */
-		if (now_ns - atomic_load_explicit(&d->last_used_ns, memory_order_relaxed) > NS_PER_S &&
-			unused_for_long(d, word, now_ns) != word)
-			return admit_slowly(r, destination, rules, now_ns, token);
-		return reject(r, destination, word, rules, now_ns);
-	}
-	if (plain == BREAKER_PLAIN_ADMIT) {
+	if (__builtin_expect(breaker_is_closed(word), 1)) {
 		end_run(d);
-		return admit(r, destination, word, rules, now_ns, token);
+		return admit_here(r, destination, word, rules, now_ns, token);
 	}
-	return admit_slowly(r, destination, rules, now_ns, token);
+	return admit_unless_closed(r, destination, word, rules, now_ns, token);
 }
 
 void circuit_pass(struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns,
@@ -672,6 +686,18 @@ static void probe_expired(struct region *r, uint32_t destination, uint16_t gener
 			expiry->now_ns);
 }
 
+static inline void note_success(struct destination *d, int64_t now_ns)
+{
+	count(&d->success);
+	atomic_store_explicit(&d->last_success_ns, now_ns, memory_order_relaxed);
+	if (__builtin_expect(atomic_load_explicit(&d->fallback_run, memory_order_relaxed) != 0, 0))
+		atomic_store_explicit(&d->fallback_run, 0, memory_order_relaxed);
+}
+
+static __attribute__((noinline)) void settle_otherwise(struct region *r, struct circuit_token *token,
+	const struct breaker_rules *rules, enum breaker_outcome outcome, enum failure_kind kind, bool counts,
+	int64_t now_ns, int64_t latency_ns);
+
 void circuit_settle(struct region *r, struct circuit_token *token, const struct breaker_rules *rules,
 	enum breaker_outcome outcome, enum failure_kind kind, bool counts, int64_t now_ns, int64_t latency_ns)
 {
@@ -679,13 +705,41 @@ void circuit_settle(struct region *r, struct circuit_token *token, const struct 
 
 	if (!token->is_admitted)
 		return;
-	token->is_admitted = false;
-	if (destination >= r->capacity || r->is_read_only)
+	if (destination >= r->capacity || r->is_read_only) {
+		token->is_admitted = false;
 		return;
+	}
+	/* The everyday verdict, of one that is no probe: the word stays as it is, and no rate is looked at. All else,
+	 * in the same order, is settle_otherwise's. */
+	struct destination *d = &r->destinations[destination];
+	if (__builtin_expect(token->lease >= 0 || token->is_unleased || rules->window != 0 ||
+				     token->life != atomic_load_explicit(&d->life, memory_order_acquire) ||
+				     !breaker_stays(load_word(d), token->generation, outcome),
+		    0)) {
+		settle_otherwise(r, token, rules, outcome, kind, counts, now_ns, latency_ns);
+		return;
+	}
+	token->is_admitted = false;
+	member_count_call(r, destination, -1);
+	if (latency_ns >= 0)
+		latency_record(&d->latency, latency_ns);
+	if (outcome != BREAKER_SUCCESS) { /* neutral */
+		count(&d->neutral);
+		return;
+	}
+	note_success(d, now_ns);
+	note_rate(r, token, rules, false, false, now_ns, latency_ns);
+}
+
+static void settle_otherwise(struct region *r, struct circuit_token *token, const struct breaker_rules *rules,
+	enum breaker_outcome outcome, enum failure_kind kind, bool counts, int64_t now_ns, int64_t latency_ns)
+{
+	uint32_t destination = token->destination;
 	struct destination *d = &r->destinations[destination];
 	bool is_leased = token->lease >= 0, is_probe = is_leased || token->is_unleased;
 	enum breaker_outcome news = outcome == BREAKER_FAILURE && !counts ? BREAKER_NEUTRAL : outcome;
 
+	token->is_admitted = false;
 	member_count_call(r, destination, -1);
 	if (token->life != atomic_load_explicit(&d->life, memory_order_acquire))
 		return; /* its destination has gone, and this one is another's (B17) */
@@ -695,16 +749,11 @@ void circuit_settle(struct region *r, struct circuit_token *token, const struct 
 		return;
 	}
 	if (outcome == BREAKER_SUCCESS)
-		count(&d->success);
+		note_success(d, now_ns);
 	else if (outcome == BREAKER_FAILURE)
 		note_failure(d, kind);
 	else
 		count(&d->neutral);
-	if (outcome == BREAKER_SUCCESS) {
-		atomic_store_explicit(&d->last_success_ns, now_ns, memory_order_relaxed);
-		if (__builtin_expect(atomic_load_explicit(&d->fallback_run, memory_order_relaxed) != 0, 0))
-			atomic_store_explicit(&d->fallback_run, 0, memory_order_relaxed);
-	}
 	if (latency_ns >= 0)
 		latency_record(&d->latency, latency_ns);
 

@@ -1,23 +1,11 @@
 /* See latency.h. Any thread of any process; relaxed increments only.
  *
- * Buckets: 0..15 us one each, then 16 to every octave of 16<<o .. 32<<o us. A quantile is the middle of its bucket,
- * so it is off by half a bucket's width at most: 1/32. */
+ * A quantile is the middle of its bucket, so it is off by half a bucket's width at most: 1/32. */
 #include "core/latency.h"
 
-#define STEPS 16u
-#define STEP_BITS 4u
+#define STEPS LATENCY_STEPS
 
 _Static_assert(LATENCY_BUCKETS == STEPS + 28 * STEPS, "16 single microseconds and 28 octaves reach 2^32 us");
-
-static uint32_t bucket_of(uint64_t us)
-{
-	if (us < STEPS)
-		return (uint32_t)us;
-	if (us >> 32)
-		return LATENCY_BUCKETS - 1;
-	uint32_t octave = 63u - (uint32_t)__builtin_clzll(us) - STEP_BITS;
-	return STEPS + octave * STEPS + ((uint32_t)(us >> octave) & (STEPS - 1));
-}
 
 /* Smallest value of a bucket; that of the bucket after the last is 2^32. */
 static uint64_t bucket_start(uint32_t bucket)
@@ -33,13 +21,8 @@ static uint64_t count_at(const struct latency *l, uint32_t bucket)
 	return atomic_load_explicit(&l->count[bucket], memory_order_relaxed);
 }
 
-void latency_record(struct latency *l, int64_t ns)
+void latency_raise(struct latency *l, uint64_t us)
 {
-	if (ns < 0)
-		return;
-	uint64_t us = (uint64_t)ns / 1000;
-	atomic_fetch_add_explicit(&l->count[bucket_of(us)], 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&l->sum_us, us, memory_order_relaxed);
 	uint64_t max = atomic_load_explicit(&l->max_us, memory_order_relaxed);
 	while (us > max && !atomic_compare_exchange_weak_explicit(
 				   &l->max_us, &max, us, memory_order_relaxed, memory_order_relaxed))

@@ -165,7 +165,8 @@ void member_count_elsewhere(struct region *r, uint32_t destination, int by)
 	if (me < 0)
 		return;
 	struct member *m = &r->members[me];
-	for (int i = 0; i < MEMBER_USES; i++) {
+	for (uint32_t k = 0; k < MEMBER_USES; k++) {
+		uint32_t i = (destination + k) % MEMBER_USES;
 		uint32_t use = atomic_load_explicit(&m->use[i], memory_order_relaxed);
 		for (;;) {
 			bool is_ours = (use >> 16) == destination + 1;

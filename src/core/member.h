@@ -30,22 +30,18 @@ void member_reap_dead(struct region *r);
 void member_count_elsewhere(struct region *r, uint32_t destination, int by);
 static inline void member_count_call(struct region *r, uint32_t destination, int by)
 {
-	int32_t me = region_me(r);
-	if (me < 0 || destination >= r->capacity || destination >= 0xffff)
+	uint32_t me = (uint32_t)__atomic_load_n(&r->me, __ATOMIC_RELAXED);
+	if (me >= REGION_MEMBERS || destination >= r->capacity)
 		return;
 	_Atomic uint32_t *first = &r->members[me].use[destination % MEMBER_USES];
-	uint32_t use = atomic_load_explicit(first, memory_order_relaxed), count = use & 0xffff,
-		 next = use + (uint32_t)by;
-	bool is_ours = (use >> 16) == destination + 1 && (by > 0 ? count < 0xffff : count > 0);
-	if (by > 0 && count == 0)
-		next = (destination + 1) << 16 | 1;
-	else if (!is_ours)
-		next = use;
-	if (__builtin_expect(next == use || !atomic_compare_exchange_strong_explicit(
-						    first, &use, next, memory_order_relaxed, memory_order_relaxed),
+	uint32_t use = atomic_load_explicit(first, memory_order_relaxed), none = by > 0 ? 0xffff : 0;
+	if (__builtin_expect(use >> 16 != destination + 1 || (use & 0xffff) == none ||
+				     !atomic_compare_exchange_strong_explicit(first, &use, use + (uint32_t)by,
+					     memory_order_relaxed, memory_order_relaxed),
 		    0))
 		member_count_elsewhere(r, destination, by);
 }
+_Static_assert(REGION_CAPACITY_MAX < 0xffff, "a destination and one more fit into a use");
 /* Sum over living records; display only. */
 uint32_t member_calls_in_flight(const struct region *r, uint32_t destination);
 

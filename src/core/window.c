@@ -2,11 +2,11 @@
  * than arithmetic (E10). */
 #include "core/window.h"
 
-#define VALID 1u
-#define FAILED 2u
-#define SLOW 4u
-#define ENTRY_SHIFT 3
-#define ENTRY_GENERATION 0x1fffu
+#define VALID WINDOW_VALID
+#define FAILED WINDOW_FAILED
+#define SLOW WINDOW_SLOW_CALL
+#define ENTRY_SHIFT WINDOW_ENTRY_SHIFT
+#define ENTRY_GENERATION WINDOW_ENTRY_GENERATION
 
 #define COUNT_BITS 14
 #define COUNT_MASK 0x3fffu
@@ -118,18 +118,12 @@ static void record_time(
 	while (!atomic_compare_exchange_weak_explicit(at, &seen, next, memory_order_seq_cst, memory_order_relaxed));
 }
 
-void window_record(
+void window_record_for_rule(
 	struct window *w, uint32_t window, uint16_t generation, bool has_failed, bool is_slow, int64_t now_ms)
 {
-	uint32_t position = atomic_fetch_add_explicit(&w->next, 1, memory_order_relaxed);
-	uint16_t entry = (uint16_t)((generation & ENTRY_GENERATION) << ENTRY_SHIFT | VALID | (has_failed ? FAILED : 0) |
-				    (is_slow ? SLOW : 0));
-
-	/* Only a rule has others to look at. */
-	atomic_store_explicit(&w->entry[position % WINDOW_ENTRIES], entry, memory_order_relaxed);
 	if (window & WINDOW_IS_TIME)
 		record_time(w, window, generation, has_failed, is_slow, now_ms);
-	else if (window)
+	else
 		atomic_thread_fence(memory_order_seq_cst);
 }
 

@@ -46,9 +46,28 @@ struct window_sum {
 	uint32_t calls, failed, slow;
 };
 
-/* A verdict that counts, under the generation that admitted it. */
-void window_record(
+/* What the rule of a window asks beyond the entry. */
+void window_record_for_rule(
 	struct window *w, uint32_t window, uint16_t generation, bool has_failed, bool is_slow, int64_t now_ms);
+
+#define WINDOW_VALID 1u
+#define WINDOW_FAILED 2u
+#define WINDOW_SLOW_CALL 4u
+#define WINDOW_ENTRY_SHIFT 3
+#define WINDOW_ENTRY_GENERATION 0x1fffu
+/* A verdict that counts, under the generation that admitted it. */
+static inline void window_record(
+	struct window *w, uint32_t window, uint16_t generation, bool has_failed, bool is_slow, int64_t now_ms)
+{
+	uint32_t position = atomic_fetch_add_explicit(&w->next, 1, memory_order_relaxed);
+	uint16_t entry = (uint16_t)((generation & WINDOW_ENTRY_GENERATION) << WINDOW_ENTRY_SHIFT | WINDOW_VALID |
+				    (has_failed ? WINDOW_FAILED : 0) | (is_slow ? WINDOW_SLOW_CALL : 0));
+
+	atomic_store_explicit(&w->entry[position % WINDOW_ENTRIES], entry, memory_order_relaxed);
+	/* Only a rule has others to look at. */
+	if (__builtin_expect(window != 0, 0))
+		window_record_for_rule(w, window, generation, has_failed, is_slow, now_ms);
+}
 /* What the window holds for this generation; off: the last WINDOW_SHOWN. Reads only. */
 struct window_sum window_sum(const struct window *w, uint32_t window, uint16_t generation, int64_t now_ms);
 

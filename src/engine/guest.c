@@ -44,7 +44,8 @@ static struct {
 	uint32_t max_destinations;
 } me;
 
-static _Atomic bool is_restricted, is_leaving;
+_Atomic bool guest_restricted;
+static _Atomic bool is_leaving;
 static struct region regions[REGIONS_MAX];
 _Atomic(struct region *) guest_current; /* in regions; null: attach at the next call */
 static _Atomic int attached_count;
@@ -247,14 +248,10 @@ void guest_init(int argc, char **argv)
 
 void guest_restrict(bool is_so)
 {
-	atomic_store(&is_restricted, is_so);
+	atomic_store(&guest_restricted, is_so);
 	log_mute(is_so);
 	for (int i = 0; i < atomic_load(&attached_count); i++)
 		regions[i].is_quiet = is_so;
-}
-bool guest_is_restricted(void)
-{
-	return atomic_load_explicit(&is_restricted, memory_order_relaxed);
 }
 void guest_leave(void)
 {

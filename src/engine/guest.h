@@ -32,7 +32,11 @@ static inline bool guest_is_on(void)
 }
 /* A system call that the app's seccomp filter may not know is not to be made any more; no thread is started (E14). */
 void guest_restrict(bool is_so);
-bool guest_is_restricted(void);
+extern __attribute__((visibility("hidden"))) _Atomic bool guest_restricted;
+static inline bool guest_is_restricted(void)
+{
+	return __builtin_expect(atomic_load_explicit(&guest_restricted, memory_order_relaxed), 0);
+}
 /* exit or exec has begun: no new membership, no thread. */
 void guest_leave(void);
 bool guest_is_leaving(void);

@@ -6,10 +6,8 @@
 #include "base/sys.h"
 #include "engine/guest.h"
 
-static bool make(struct pool *p)
+static __attribute__((noinline, cold)) bool make(struct pool *p)
 {
-	if (__atomic_load_n(&p->base, __ATOMIC_ACQUIRE))
-		return true;
 	if (guest_is_restricted())
 		return false;
 	struct rlimit space = {.rlim_cur = RLIM_INFINITY};
@@ -30,20 +28,15 @@ static bool make(struct pool *p)
 	return true;
 }
 
-static _Atomic uint32_t *link_of(const struct pool *p, uint32_t index)
-{
-	return (_Atomic uint32_t *)(void *)((char *)pool_at(p, index) + p->link_at);
-}
-
 uint32_t pool_take(struct pool *p)
 {
-	if (!make(p))
+	if (__builtin_expect(!__atomic_load_n(&p->base, __ATOMIC_ACQUIRE), 0) && !make(p))
 		return POOL_NONE;
 	uint64_t head = atomic_load_explicit(&p->free_list, memory_order_acquire);
 	while ((uint32_t)head) {
 		uint32_t index = (uint32_t)head - 1;
 		uint64_t next =
-			((head >> 32) + 1) << 32 | atomic_load_explicit(link_of(p, index), memory_order_relaxed);
+			((head >> 32) + 1) << 32 | atomic_load_explicit(pool_link(p, index), memory_order_relaxed);
 		if (atomic_compare_exchange_weak_explicit(
 			    &p->free_list, &head, next, memory_order_acq_rel, memory_order_acquire))
 			return index;
@@ -53,16 +46,6 @@ uint32_t pool_take(struct pool *p)
 		return index;
 	atomic_fetch_sub(&p->high, 1);
 	return POOL_NONE;
-}
-
-void pool_give(struct pool *p, uint32_t index)
-{
-	uint64_t head = atomic_load_explicit(&p->free_list, memory_order_relaxed), next;
-	do {
-		atomic_store_explicit(link_of(p, index), (uint32_t)head, memory_order_relaxed);
-		next = ((head >> 32) + 1) << 32 | (index + 1);
-	} while (!atomic_compare_exchange_weak_explicit(
-		&p->free_list, &head, next, memory_order_release, memory_order_relaxed));
 }
 
 void pool_forked(struct pool *p)

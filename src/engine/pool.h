@@ -22,10 +22,23 @@ struct pool {
 
 /* A record as it was left (zero at first), or POOL_NONE. */
 uint32_t pool_take(struct pool *p);
-void pool_give(struct pool *p, uint32_t index);
 static inline void *pool_at(const struct pool *p, uint32_t index)
 {
 	return p->base + (size_t)index * p->size;
+}
+/* The free list's link in a record. */
+static inline _Atomic uint32_t *pool_link(const struct pool *p, uint32_t index)
+{
+	return (_Atomic uint32_t *)(void *)((char *)pool_at(p, index) + p->link_at);
+}
+static inline void pool_give(struct pool *p, uint32_t index)
+{
+	uint64_t head = atomic_load_explicit(&p->free_list, memory_order_relaxed), next;
+	do {
+		atomic_store_explicit(pool_link(p, index), (uint32_t)head, memory_order_relaxed);
+		next = ((head >> 32) + 1) << 32 | (index + 1);
+	} while (!atomic_compare_exchange_weak_explicit(
+		&p->free_list, &head, next, memory_order_release, memory_order_relaxed));
 }
 /* Numbers below it have been given out at some time. */
 static inline uint32_t pool_high(const struct pool *p)

@@ -31,7 +31,7 @@ static struct shelf {
 	struct holder holders[HOLDERS];
 	_Atomic uint32_t current; /* index + 1; 0: none yet */
 } in_force, added;
-static _Atomic uint32_t generation;
+_Atomic uint32_t policy_current;
 static _Atomic int32_t installer; /* pid; 0: nobody installs */
 
 /* Written by policy_set_source, read under the installer's flag. */
@@ -74,7 +74,7 @@ static int install_on(struct shelf *s, struct config *c)
 		return -EBUSY;
 	atomic_store(&h->config, c);
 	atomic_store(&s->current, (uint32_t)(h - s->holders) + 1);
-	atomic_fetch_add(&generation, 1);
+	atomic_fetch_add(&policy_current, 1);
 	sweep(s);
 	return 0;
 }
@@ -141,11 +141,6 @@ void policy_release(const struct config *c)
 {
 	if (c && !release(&in_force, c))
 		release(&added, c);
-}
-
-uint32_t policy_generation(void)
-{
-	return atomic_load_explicit(&generation, memory_order_acquire);
 }
 
 void policy_set_source(const struct config_source *from)

@@ -5,6 +5,8 @@
 #ifndef RESIL_POLICY_POLICY_H
 #define RESIL_POLICY_POLICY_H
 
+#include <stdatomic.h>
+
 #include "policy/config.h"
 
 /* Puts a configuration into force. 0, or -EBUSY when every holder is still held (try again later; c stays the
@@ -17,7 +19,11 @@ const struct config *policy_acquire_faults(void);
 const struct config *policy_acquire(void);
 void policy_release(const struct config *c);
 /* Counts installs, from 1: caches keyed by it notice a reload. */
-uint32_t policy_generation(void);
+extern __attribute__((visibility("hidden"))) _Atomic uint32_t policy_current;
+static inline uint32_t policy_generation(void)
+{
+	return atomic_load_explicit(&policy_current, memory_order_acquire);
+}
 /* Remembers where the configuration came from and reads it again: all or nothing. 0: installed; else the number of
  * faults with their lines in errors, the old configuration stays. -EBUSY, -ENOMEM. */
 void policy_set_source(const struct config_source *source);
