@@ -142,12 +142,7 @@ static void received_some(struct feed *x, const struct octets *o, size_t n)
 		feed_turn_opaque(x, BREAKER_SUCCESS);
 	else if (kind != FLOW_OPAQUE)
 		feed_answer_begins(x);
-	/* Answered, somehow: all that can be told of it. */
-	if (atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_OPAQUE && !x->is_over) {
-		flow_note_answer(f);
-		feed_end_call(x, FLOW_OVER, BREAKER_SUCCESS, 0);
-		x->is_over = true;
-	}
+	feed_end_opaque(x);
 }
 
 static void stream_ended(struct feed *x)
@@ -243,6 +238,33 @@ void exchange_received(
 	received(s, word, fd, o, result, err);
 }
 
+__attribute__((cold)) void feed_reject(struct feed *x, const struct octets *o, struct sending *sending, uint32_t kind)
+{
+	struct flow *f = x->f;
+	if (sending->is_announced && kind == FLOW_HTTP1)
+		feed_http1_sent_only(x, o, sending, 0);
+	if (sending->is_announced && kind == FLOW_TLS)
+		tls_records_sent_only(&f->tls, o->iov, o->count, 0, &sending->tls_mark);
+	sending->flow = NULL;
+	if (x->is_interrupted) {
+		flow_let_go(f);
+		errno = EINTR;
+		return;
+	}
+	/* As on a connection that the server has dropped: whoever reads or polls it learns so, too. */
+	uint64_t turn = flow_word(f);
+	if (flow_phase_of(turn) == FLOW_IDLE)
+		flow_step(f, turn, FLOW_OVER);
+	if (o->is_inside)
+		flow_mark(f, FLOW_IS_REJECTED); /* the TLS library's own send is what fails */
+	else
+		slot_change(x->s, x->word, SLOT_CONNECTED, false);
+	if (!guest_is_restricted())
+		sys_disconnect(x->fd);
+	flow_let_go(f);
+	errno = ECONNRESET;
+}
+
 static __attribute__((noinline)) bool sends(
 	struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
 {
@@ -298,30 +320,8 @@ static __attribute__((noinline)) bool sends(
 			feed_turn_sends(&x);
 	}
 	sending->kind = (uint8_t)kind;
-	if (x.is_rejected) {
-		if (sending->is_announced && kind == FLOW_HTTP1)
-			feed_http1_sent_only(&x, o, sending, 0);
-		if (sending->is_announced && kind == FLOW_TLS)
-			tls_records_sent_only(&f->tls, o->iov, o->count, 0, &sending->tls_mark);
-		if (x.is_interrupted) {
-			flow_let_go(f);
-			sending->flow = NULL;
-			errno = EINTR;
-			return false;
-		}
-		/* As on a connection that the server has dropped: whoever reads or polls it learns so, too. */
-		uint64_t turn = flow_word(f);
-		if (flow_phase_of(turn) == FLOW_IDLE)
-			flow_step(f, turn, FLOW_OVER);
-		if (o->is_inside)
-			flow_mark(f, FLOW_IS_REJECTED); /* the TLS library's own send is what fails */
-		else
-			slot_change(s, word, SLOT_CONNECTED, false);
-		if (!guest_is_restricted())
-			sys_disconnect(fd);
-		flow_let_go(f);
-		sending->flow = NULL;
-		errno = ECONNRESET;
+	if (__builtin_expect(x.is_rejected, 0)) {
+		feed_reject(&x, o, sending, kind);
 		return false;
 	}
 	feed_finish(&x);

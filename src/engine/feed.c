@@ -73,37 +73,12 @@ void feed_used(struct flow *f, uint64_t fresh, int64_t now_ns)
 }
 
 /* Where the bulkhead is full: may this send wait? Inside of TLS it cannot be told of a signal. */
-enum flow_gate feed_gate(const struct feed *x)
+enum flow_gate feed_gate_bounded(const struct feed *x)
 {
-	const struct guard *g = &x->f->guard;
-	/* What has none may be about to move to where there is one. */
-	if (__builtin_expect(g->limits.bulkhead == 0 && !g->may_be_named, 1) || !x->o || x->o->how & MSG_DONTWAIT ||
+	if (!x->o || x->o->how & MSG_DONTWAIT ||
 		atomic_load_explicit(&x->s->traits, memory_order_relaxed) & TRAIT_NONBLOCKING)
 		return FLOW_ASKS;
 	return x->o->is_inside ? FLOW_WAITS_ON : FLOW_WAITS;
-}
-
-void feed_let(struct feed *x, enum flow_begun begun)
-{
-	x->is_rejected = begun != FLOW_BEGUN;
-	x->is_interrupted = begun == FLOW_INTERRUPTED;
-	if (x->f->guard.limits.bulkhead)
-		x->now_ns = 0; /* it may have waited */
-}
-
-void feed_begins(struct feed *x, bool must_admit)
-{
-	struct flow *f = x->f;
-	uint64_t word = flow_word(f);
-	x->must_arm = true;
-	switch (flow_phase_of(word)) {
-	case FLOW_FRESH: feed_used(f, word, feed_now(x)); return;
-	case FLOW_IDLE:
-		feed_let(x, flow_begin_call(f, word, must_admit ? feed_gate(x) : FLOW_PASSES, GUARD_PLACE_KEPT, x->fd,
-				    feed_now(x)));
-		return;
-	default: return; /* pipelined behind one in progress: its turn comes */
-	}
 }
 
 void feed_answer_begins(struct feed *x)
@@ -161,15 +136,13 @@ size_t octets_gather(uint8_t *to, size_t room, const struct octets *o)
 	return n;
 }
 
-void feed_finish(struct feed *x)
+void feed_make_known(struct feed *x)
 {
 	struct flow *f = x->f;
 	if (x->is_over) {
 		slot_change(x->s, x->word, SLOT_CONNECTED, false); /* hooks pass it by from now on */
 		return;
 	}
-	if (!x->must_arm || !flow_has(f, FLOW_HAS_LIMITS))
-		return;
 	if (__builtin_expect(!atomic_load_explicit(&x->s->cookie, memory_order_relaxed), 0))
 		atomic_store(&x->s->cookie, slot_read_cookie(x->fd)); /* limits that came by a reload */
 	service_bound(x->fd, x->due_ns ? x->due_ns : flow_due_ns(f));

@@ -56,11 +56,36 @@ void feed_end_by_status(struct feed *x, enum flow_phase to);
 void feed_broke_off(struct feed *x, enum failure_kind kind);
 /* The first use of the connection: the connect's own call goes on, or begins now where that was made ahead of need. */
 void feed_used(struct flow *f, uint64_t fresh, int64_t now_ns);
-/* The octets of a request begin. */
-void feed_begins(struct feed *x, bool must_admit);
 /* How one that can be rejected is let in, and what became of it. */
-enum flow_gate feed_gate(const struct feed *x);
-void feed_let(struct feed *x, enum flow_begun begun);
+enum flow_gate feed_gate_bounded(const struct feed *x);
+static inline enum flow_gate feed_gate(const struct feed *x)
+{
+	const struct guard *g = &x->f->guard;
+	/* What has no bulkhead may be about to move to where there is one. */
+	return __builtin_expect((g->limits.bulkhead | g->may_be_named) == 0, 1) ? FLOW_ASKS : feed_gate_bounded(x);
+}
+static inline void feed_let(struct feed *x, enum flow_begun begun)
+{
+	x->is_rejected = begun != FLOW_BEGUN;
+	x->is_interrupted = begun == FLOW_INTERRUPTED;
+	if (x->f->guard.limits.bulkhead)
+		x->now_ns = 0; /* it may have waited */
+}
+/* The octets of a request begin. */
+static inline void feed_begins(struct feed *x, bool must_admit)
+{
+	struct flow *f = x->f;
+	uint64_t word = flow_word(f);
+	x->must_arm = true;
+	switch (flow_phase_of(word)) {
+	case FLOW_FRESH: feed_used(f, word, feed_now(x)); return;
+	case FLOW_IDLE:
+		feed_let(x, flow_begin_call(f, word, must_admit ? feed_gate(x) : FLOW_PASSES, GUARD_PLACE_KEPT, x->fd,
+				    feed_now(x)));
+		return;
+	default: return; /* pipelined behind one in progress: its turn comes */
+	}
+}
 /* The first octet of an answer. */
 void feed_answer_begins(struct feed *x);
 /* It cannot be framed any more (a parse error, too many pipelined): its limits are off (A8), but what ends it before
@@ -68,8 +93,24 @@ void feed_answer_begins(struct feed *x);
 void feed_lose_track(struct feed *x);
 /* Unframed: a write after octets were received begins a new call (A2), one before continues the request. */
 void feed_turn_sends(struct feed *x);
+/* Answered, somehow, and it cannot be told apart any more: that is all that can be told of it. */
+static inline void feed_end_opaque(struct feed *x)
+{
+	if (__builtin_expect(atomic_load_explicit(&x->f->kind, memory_order_relaxed) != FLOW_OPAQUE, 1) || x->is_over)
+		return;
+	flow_note_answer(x->f);
+	feed_end_call(x, FLOW_OVER, BREAKER_SUCCESS, 0);
+	x->is_over = true;
+}
+/* The send that is announced is not to be, errno says why; its flow is let go. */
+void feed_reject(struct feed *x, const struct octets *o, struct sending *sending, uint32_t kind);
 /* The feed is done: what it has brought about is made known to the slot and the timer. */
-void feed_finish(struct feed *x);
+void feed_make_known(struct feed *x);
+static inline void feed_finish(struct feed *x)
+{
+	if (x->is_over || (x->must_arm && flow_has(x->f, FLOW_HAS_LIMITS)))
+		feed_make_known(x);
+}
 /* The first octets, no more than room; returns how many. */
 size_t octets_gather(uint8_t *to, size_t room, const struct octets *o);
 

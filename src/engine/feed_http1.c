@@ -144,23 +144,56 @@ static inline bool is_everyday(const struct flow *f, const struct octets *o)
 	return o->count == 1 && !(g->limits.header | g->may_be_named | feed_has_requests(f));
 }
 
-void feed_http1_announce(struct feed *x, const struct octets *o, struct sending *sending)
+/* Only where that can be told without events; false: nothing was done. */
+static inline bool announce_plain(struct feed *x, const struct octets *o, struct sending *sending)
 {
 	struct flow *f = x->f;
 	bool is_whole;
+	if (!is_everyday(f, o) ||
+		!http1_announce_plain(&f->http, o->iov->iov_base, o->limit, &sending->mark, &is_whole))
+		return false;
 	sending->was_asking = flow_has(f, FLOW_IS_ASKING);
+	sending->is_announced = sending->begins = true;
+	sending->ends = is_whole;
+	feed_begins(x, true);
+	/* While it goes no answer is owed, which only limits ask. */
+	if (!is_whole || flow_has(f, FLOW_HAS_LIMITS))
+		flow_mark(f, FLOW_IS_ASKING);
+	return true;
+}
+
+enum exchange_asked exchange_asks(
+	struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
+{
+	int saved = errno;
+	struct flow *f = flow_hold(s, word);
+	if (!f)
+		return EXCHANGE_OTHER;
+	struct feed x = {.f = f, .s = s, .word = word, .fd = fd, .o = o};
+	if (atomic_load_explicit(&f->kind, memory_order_relaxed) != FLOW_HTTP1 || !announce_plain(&x, o, sending)) {
+		flow_let_go(f);
+		return EXCHANGE_OTHER;
+	}
+	sending->flow = f;
+	sending->word = word;
+	sending->kind = FLOW_HTTP1;
+	if (__builtin_expect(x.is_rejected, 0)) {
+		feed_reject(&x, o, sending, FLOW_HTTP1);
+		return EXCHANGE_REJECTED;
+	}
+	feed_finish(&x);
+	errno = saved;
+	return EXCHANGE_ASKED;
+}
+
+void feed_http1_announce(struct feed *x, const struct octets *o, struct sending *sending)
+{
+	struct flow *f = x->f;
 	if (flow_phase_of(flow_word(f)) == FLOW_WAITING)
 		flow_mark(f, FLOW_HAS_SENT);
-	if (is_everyday(f, o) &&
-		http1_announce_plain(&f->http, o->iov->iov_base, o->limit, &sending->mark, &is_whole)) {
-		/* While it goes no answer is owed, which only limits ask. */
-		if (!is_whole || flow_has(f, FLOW_HAS_LIMITS))
-			flow_mark(f, FLOW_IS_ASKING);
-		feed_begins(x, true);
-		sending->is_announced = sending->begins = true;
-		sending->ends = is_whole;
+	if (announce_plain(x, o, sending))
 		return;
-	}
+	sending->was_asking = flow_has(f, FLOW_IS_ASKING);
 	x->is_announcing = true;
 	if (__builtin_expect(feed_has_requests(f), 0))
 		feed_requests_announce(x, sending);
@@ -171,7 +204,29 @@ void feed_http1_announce(struct feed *x, const struct octets *o, struct sending 
 	x->is_announcing = false;
 }
 
-void feed_http1_came(struct feed *x, const struct octets *o, size_t n)
+/* A plain answer has come: its head, and its end where that is here. */
+static inline void answer_came(struct feed *x, const struct http1_plain *answer)
+{
+	struct flow *f = x->f;
+	uint64_t word = flow_word(f);
+	atomic_store_explicit(&f->status, answer->status, memory_order_relaxed);
+	/* All of it at once, and nothing waits behind it: between its begin and its end there is nothing to see. */
+	if (answer->is_whole && !answer->closes && flow_phase_of(word) == FLOW_WAITING && !feed_has_requests(f) &&
+		http1_pending(&f->http) == 0) {
+		enum failure_kind kind;
+		enum breaker_outcome outcome = flow_outcome_of(answer->status, &kind);
+		flow_note_answer(f);
+		flow_mark(f, FLOW_IS_KEPT);
+		x->must_arm = true;
+		if (flow_end_call(f, word, FLOW_IDLE, outcome, kind, feed_now(x)))
+			return;
+	}
+	feed_answer_begins(x);
+	if (answer->is_whole)
+		answer_ends(x, answer->closes, false);
+}
+
+static inline void came(struct feed *x, const struct octets *o, size_t n)
 {
 	struct flow *f = x->f;
 	struct http1_plain answer;
@@ -184,14 +239,33 @@ void feed_http1_came(struct feed *x, const struct octets *o, size_t n)
 			feed_http2_came(x, o, x->http2_at, n);
 		return;
 	}
-	if (answer.status) {
-		feed_answer_begins(x);
-		atomic_store_explicit(&f->status, answer.status, memory_order_relaxed);
-		if (answer.is_whole)
-			answer_ends(x, answer.closes, false);
-	}
-	if (read < n)
+	if (answer.status)
+		answer_came(x, &answer);
+	if (__builtin_expect(read < n, 0))
 		http1_received(&f->http, (const char *)o->iov->iov_base + read, n - read, feed_http1_event, x);
+}
+
+void feed_http1_came(struct feed *x, const struct octets *o, size_t n)
+{
+	came(x, o, n);
+}
+
+bool exchange_came(struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n)
+{
+	struct flow *f = flow_hold(s, word);
+	if (!f)
+		return false;
+	struct feed x = {.f = f, .s = s, .word = word, .fd = fd};
+	bool is_http1 = atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_HTTP1 && !o->is_blind &&
+			http1_is_framed(&f->http);
+	if (is_http1) {
+		atomic_fetch_add_explicit(&f->in, n, memory_order_relaxed);
+		came(&x, o, n);
+		feed_end_opaque(&x);
+		feed_finish(&x);
+	}
+	flow_let_go(f);
+	return is_http1;
 }
 
 void feed_http1_sent_only(struct feed *x, const struct octets *o, const struct sending *sending, size_t gone)

@@ -203,25 +203,6 @@ void flow_start_inherited(struct slot *s, uint64_t word)
 		slot_change(s, word, SLOT_CONNECTED, false);
 }
 
-struct flow *flow_hold(struct slot *s, uint64_t word)
-{
-	uint32_t index = slot_peek_call(s, word);
-	if (index == SLOT_NO_CALL)
-		return NULL;
-	struct flow *f = pool_at(&flow_pool, index);
-	uint32_t refs = atomic_load_explicit(&f->refs, memory_order_relaxed);
-	do {
-		if (refs == 0)
-			return NULL;
-	} while (!atomic_compare_exchange_weak_explicit(
-		&f->refs, &refs, refs + 1, memory_order_acquire, memory_order_relaxed));
-	/* Of this life still? Then it stays so while it is held. */
-	if (__builtin_expect(slot_peek_call(s, word) == index, 1))
-		return f;
-	flow_let_go(f);
-	return NULL;
-}
-
 /* now_ns 0: the clock has not been read. */
 static inline void release_hold(struct flow *f, int64_t now_ns)
 {
@@ -229,10 +210,8 @@ static inline void release_hold(struct flow *f, int64_t now_ns)
 		admission_release(&f->guard, atomic_exchange(&f->hold, 0), now_ns ? now_ns : clock_now_ns());
 }
 
-void flow_let_go(struct flow *f)
+void flow_gone(struct flow *f)
 {
-	if (atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1)
-		return;
 	if (atomic_load_explicit(&f->streams, memory_order_relaxed))
 		streams_release(f);
 	if (atomic_load_explicit(&f->requests, memory_order_relaxed))
@@ -429,7 +408,8 @@ static __attribute__((noinline)) enum flow_begun take_slot(
 
 /* By the one thread that has the flow's next call to make. *call: CALL_NONE where there is none. *now_ns moves on with
  * a wait. */
-static enum flow_begun make_call(struct flow *f, enum flow_gate gate, int fd, int64_t *now, uint32_t *call)
+static inline __attribute__((always_inline)) enum flow_begun make_call_here(
+	struct flow *f, enum flow_gate gate, int fd, int64_t *now, uint32_t *call)
 {
 	int64_t now_ns = *now;
 	struct admission_slot slot;
@@ -462,6 +442,13 @@ static enum flow_begun make_call(struct flow *f, enum flow_gate gate, int fd, in
 	return FLOW_BEGUN;
 }
 
+/* The same where it is not in everybody's way. */
+static __attribute__((noinline)) enum flow_begun make_call(
+	struct flow *f, enum flow_gate gate, int fd, int64_t *now, uint32_t *call)
+{
+	return make_call_here(f, gate, fd, now, call);
+}
+
 uint32_t flow_new_call(struct flow *f, int fd, int64_t now_ns)
 {
 	uint32_t call;
@@ -482,7 +469,7 @@ enum flow_begun flow_begin_call(
 	}
 	uint64_t owned = (seen & ~0xffULL) | FLOW_OWNED;
 	uint32_t call;
-	enum flow_begun begun = make_call(f, gate, fd, &now_ns, &call);
+	enum flow_begun begun = make_call_here(f, gate, fd, &now_ns, &call);
 	if (call == CALL_NONE) {
 		flow_step(f, owned, FLOW_IDLE);
 		return begun;
@@ -630,13 +617,6 @@ bool flow_end_call(struct flow *f, uint64_t seen, enum flow_phase to, enum break
 	return true;
 }
 
-/* A14, A8: what the answer's status says. */
-enum breaker_outcome flow_outcome_of(uint32_t status, enum failure_kind *kind)
-{
-	*kind = status >= 502 && status <= 504 ? FAILURE_HTTP_GATEWAY : FAILURE_HTTP_5XX;
-	return status >= 500 ? BREAKER_FAILURE : BREAKER_SUCCESS;
-}
-
 bool flow_is_refused(const struct flow *f, bool is_reset)
 {
 	return (!is_reset && flow_is_shaking(f)) || (flow_is_tls(f) && f->tls.is_alone);
@@ -664,13 +644,6 @@ bool flow_may_owe_nothing(const struct flow *f)
 {
 	return atomic_load(&f->kind) == FLOW_PLAIN && !flow_has(f, FLOW_HAS_TRIED | FLOW_OWES | FLOW_IS_UNSEEN) &&
 	       never_answered(&f->guard);
-}
-
-void flow_note_answer(const struct flow *f)
-{
-	struct destination *d = destination_of(&f->guard);
-	if (d && !atomic_load_explicit(&d->has_answered, memory_order_relaxed))
-		atomic_store_explicit(&d->has_answered, 1, memory_order_relaxed);
 }
 
 struct verdict {

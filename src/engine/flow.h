@@ -13,6 +13,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/tcpinfo.h"
@@ -184,8 +185,29 @@ uint64_t flow_start(struct slot *s, uint64_t word);
 /* In a fork's child, whose parent has the calls. */
 void flow_start_inherited(struct slot *s, uint64_t word);
 /* The flow of a slot's life, held: it does not go away under the caller. Null: there is none (any more). */
-struct flow *flow_hold(struct slot *s, uint64_t word);
-void flow_let_go(struct flow *f);
+void flow_gone(struct flow *f); /* nobody holds it any more */
+static inline void flow_let_go(struct flow *f)
+{
+	if (__builtin_expect(atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) == 1, 0))
+		flow_gone(f);
+}
+static inline struct flow *flow_hold(struct slot *s, uint64_t word)
+{
+	struct flow *f = flow_peek(s, word);
+	if (__builtin_expect(!f, 0))
+		return f;
+	uint32_t refs = atomic_load_explicit(&f->refs, memory_order_relaxed);
+	do {
+		if (refs == 0)
+			return (struct flow *)0;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&f->refs, &refs, refs + 1, memory_order_acquire, memory_order_relaxed));
+	/* Of this life still? Then it stays so while it is held. */
+	if (__builtin_expect(flow_peek(s, word) == f, 1))
+		return f;
+	flow_let_go(f);
+	return (struct flow *)0;
+}
 /* Does the slot's life in `word` lead to it? */
 bool flow_is_of(const struct flow *f, struct slot *s, uint64_t word);
 /* The descriptor's way to it ends (close, reuse; also of a slot that is OPEN): the last one's end is a hang-up of the
@@ -222,14 +244,24 @@ bool flow_end_call(struct flow *f, uint64_t seen, enum flow_phase to, enum break
 void flow_hung_up(struct flow *f, int fd, enum flow_phase to, int64_t now_ns);
 
 /* What an HTTP status says of the server (A8). */
-enum breaker_outcome flow_outcome_of(uint32_t status, enum failure_kind *kind);
+static inline enum breaker_outcome flow_outcome_of(uint32_t status, enum failure_kind *kind)
+{
+	*kind = status >= 502 && status <= 504 ? FAILURE_HTTP_GATEWAY : FAILURE_HTTP_5XX;
+	return status >= 500 ? BREAKER_FAILURE : BREAKER_SUCCESS;
+}
 /* An end now is a refusal inside the handshake, or most likely one after it (A9, A10). */
 bool flow_is_refused(const struct flow *f, bool is_reset);
 /* A request on a kept connection that met its end at once: the server had dropped it before (A7). */
 bool flow_is_dropped_kept(const struct flow *f, int64_t now_ns);
 /* Does it perhaps speak to one that never answers (A12)? */
 bool flow_may_owe_nothing(const struct flow *f);
-void flow_note_answer(const struct flow *f);
+static inline void flow_note_answer(const struct flow *f)
+{
+	const struct guard *g = &f->guard;
+	_Atomic uint32_t *answered = g->has_circuit ? &g->region->destinations[g->destination].has_answered : NULL;
+	if (answered && __builtin_expect(!atomic_load_explicit(answered, memory_order_relaxed), 0))
+		atomic_store_explicit(answered, 1, memory_order_relaxed);
+}
 
 /* The end of the whole call, its own deadline or the ambient one: CLOCK_MONOTONIC, WHEEL_NEVER: none. is_new: of a call
  * that begins now. (overdue.c) */

@@ -132,6 +132,32 @@ ssize_t io_receive_end(struct io *io, const struct octets *o, ssize_t result, in
 	return result;
 }
 
+static void look_on(struct io *io, int fd, uint64_t word)
+{
+	io->slot = slot_of(fd);
+	io->fd = fd;
+	io->word = word;
+	io->is_quiet = false;
+	io->sending.edit_count = 0;
+}
+
+ssize_t io_asked_otherwise(struct io *io, int fd, uint64_t word, const struct octets *o, ssize_t result)
+{
+	look_on(io, fd, word);
+	return io_send_end(io, o, result);
+}
+
+bool io_came(int fd, uint64_t word, const struct octets *o, ssize_t result)
+{
+	int saved = errno;
+	struct slot *s = slot_of(fd);
+	/* Ended or closed meanwhile: the long road tells. */
+	if (result <= 0 || slot_word(s) != word || !exchange_came(s, word, fd, o, (size_t)result))
+		return false;
+	errno = saved;
+	return true;
+}
+
 ssize_t io_received_late(int fd, uint64_t word, const struct octets *o, ssize_t result, int flags)
 {
 	struct io io = {.slot = slot_of(fd), .fd = fd, .word = word};

@@ -21,6 +21,8 @@ struct io {
 	struct sending sending;
 };
 
+ssize_t io_send_end(struct io *io, const struct octets *o, ssize_t result);
+
 /* The short roads: what the everyday receive and send in the midst of a call that is not framed do, without a struct
  * io. begin: the flow, and its word (so that turn, phase and the flow's own life are compared at once), or null: the
  * long road. What comes of it is nothing but a count, if it still is so after the call. */
@@ -38,8 +40,7 @@ static inline bool io_is_midst_of_answer(const struct slot *s, uint64_t word, st
 		return false;
 	*f = io_flow(s);
 	*turn = flow_word(*f);
-	return flow_only_counts(*f, *turn) ||
-	       (flow_phase_of(*turn) == FLOW_ANSWERING && flow_is_ciphertext(*f));
+	return flow_only_counts(*f, *turn) || (flow_phase_of(*turn) == FLOW_ANSWERING && flow_is_ciphertext(*f));
 }
 static inline bool io_counted(struct flow *f, uint64_t turn, ssize_t got)
 {
@@ -56,6 +57,42 @@ static inline bool io_is_midst_of_request(const struct slot *s, uint64_t word)
 	const struct flow *f = io_flow(s);
 	return (flow_only_sends(f, flow_word(f)) || flow_is_ciphertext(f)) && !flow_has(f, FLOW_HAS_LIMITS);
 }
+/* Octets of HTTP/1 in clear, without limits: a receive has nothing to do before its system call, and a send that goes
+ * whole nothing after it but to be counted. */
+static inline bool io_is_plain_http1(const struct slot *s, uint64_t word)
+{
+	if (slot_state_of(word) != SLOT_FLOWING)
+		return false;
+	const struct flow *f = io_flow(s);
+	/* The record before the first is no flow, and of this kind: whoever holds it learns so. */
+	return atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_HTTP1 &&
+	       !flow_has(f, FLOW_IS_INSIDE | FLOW_HAS_LIMITS);
+}
+/* Before such a send, of flags that change nothing. */
+static inline enum exchange_asked io_asks(struct io *io, int fd, uint64_t word, const struct octets *o)
+{
+	if (o->is_blind || o->count != 1 || o->limit == 0)
+		return EXCHANGE_OTHER;
+	return exchange_asks(slot_of(fd), word, fd, o, &io->sending);
+}
+/* Limits have come with the very call, by a reload. */
+static inline bool io_asked_has_limits(const struct io *io)
+{
+	return __builtin_expect(flow_has(io->sending.flow, FLOW_HAS_LIMITS), 0);
+}
+/* After it, where it was asked. */
+ssize_t io_asked_otherwise(struct io *io, int fd, uint64_t word, const struct octets *o, ssize_t result);
+static inline ssize_t io_asked(struct io *io, int fd, uint64_t word, const struct octets *o, ssize_t result)
+{
+	struct flow *f = io->sending.flow;
+	if (__builtin_expect(result != (ssize_t)o->limit || !io->sending.ends || io_asked_has_limits(io), 0))
+		return io_asked_otherwise(io, fd, word, o, result);
+	atomic_fetch_add_explicit(&f->out, (uint64_t)result, memory_order_relaxed);
+	flow_let_go(f);
+	return result;
+}
+/* After a receive: false: io_received_late has all of it to do. */
+bool io_came(int fd, uint64_t word, const struct octets *o, ssize_t result);
 /* After a receive that began in the midst of an answer, and is no longer that: all of the end. */
 ssize_t io_received_late(int fd, uint64_t word, const struct octets *o, ssize_t result, int flags);
 /* After a send that began in the midst of a request, and failed. */
@@ -75,6 +112,5 @@ static inline bool io_is_edited(const struct io *io)
 ssize_t io_send_edited(struct io *io, const struct octets *o, int flags);
 /* What the app is to see of the system call's result, errno as it is to see it. flags: MSG_... of a receive. */
 ssize_t io_receive_end(struct io *io, const struct octets *o, ssize_t result, int flags);
-ssize_t io_send_end(struct io *io, const struct octets *o, ssize_t result);
 
 #endif

@@ -134,13 +134,28 @@ static inline struct octets uncounted(size_t n)
 		struct octets o = where;                                                                               \
 		return (type)io_received_late(fd, word, &o, result, flags);                                            \
 	}                                                                                                              \
+	COLD type name##_plain params                                                                                  \
+	{                                                                                                              \
+		uint64_t word = slot_word(slot_of(fd));                                                                \
+		struct iovec one;                                                                                      \
+		(void)one;                                                                                             \
+		if (!guest_is_on())                                                                                    \
+			return real.name args;                                                                         \
+		ssize_t got = real.name args;                                                                          \
+		struct octets o = where;                                                                               \
+		return __builtin_expect(io_came(fd, word, &o, got), 1)                                                 \
+			       ? (type)got                                                                             \
+			       : (type)io_received_late(fd, word, &o, got, flags);                                     \
+	}                                                                                                              \
 	SHORT type name##_watched params                                                                               \
 	{                                                                                                              \
 		struct slot *s = slot_of(fd);                                                                          \
 		uint64_t turn, word = slot_word(s);                                                                    \
 		struct flow *f;                                                                                        \
-		if (!io_is_midst_of_answer(s, word, &f, &turn) || (flags) & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB))       \
+		if ((flags) & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB))                                                     \
 			return name##_slow args;                                                                       \
+		if (!io_is_midst_of_answer(s, word, &f, &turn))                                                        \
+			return io_is_plain_http1(s, word) ? name##_plain args : name##_slow args;                      \
 		KEEP_ARGS args KEEP(turn) KEEP(word) ssize_t got = real.name args;                                     \
 		return __builtin_expect(io_counted(f, kept_turn, got), 1) ? (type)got : name##_late LATE_ARGS args;    \
 	}                                                                                                              \
@@ -209,12 +224,26 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 		return -1;                                                                                             \
 	return (type)io_send_end(&io, &o, io_is_edited(&io) ? io_send_edited(&io, &o, flags) : (call))
 
+/* A plain request of HTTP/1, whole as a rule. */
+#define SENDING_PLAIN(type, name, args, where, flags)                                                                  \
+	uint64_t word = slot_word(slot_of(fd));                                                                        \
+	struct iovec one;                                                                                              \
+	struct io io;                                                                                                  \
+	(void)one;                                                                                                     \
+	if ((flags) & ~MSG_NOSIGNAL || !guest_is_on())                                                                 \
+		return name##_slow args;                                                                               \
+	struct octets o = where;                                                                                       \
+	enum exchange_asked asked = io_asks(&io, fd, word, &o);                                                        \
+	if (__builtin_expect(asked != EXCHANGE_ASKED, 0))                                                              \
+		return asked == EXCHANGE_REJECTED ? -1 : name##_slow args;                                             \
+	return (type)io_asked(&io, fd, word, &o, real.name args)
+
 /* In the midst of a request nothing is learnt but a failure. */
 #define SENDING_ON(type, name, args)                                                                                   \
 	struct slot *s = slot_of(fd);                                                                                  \
 	uint64_t word = slot_word(s);                                                                                  \
 	if (!io_is_midst_of_request(s, word))                                                                          \
-		return name##_slow args;                                                                               \
+		return io_is_plain_http1(s, word) ? name##_plain args : name##_slow args;                              \
 	KEEP(fd) KEEP(word) ssize_t gone = real.name args;                                                             \
 	return __builtin_expect(gone >= 0, 1) ? (type)gone : (type)io_sent_late(kept_fd, kept_word, gone)
 
@@ -222,6 +251,10 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 	COLD type name##_slow params                                                                                   \
 	{                                                                                                              \
 		SENDING(type, name, found(fd), where, flags, call, real.name args);                                    \
+	}                                                                                                              \
+	COLD type name##_plain params                                                                                  \
+	{                                                                                                              \
+		SENDING_PLAIN(type, name, args, where, flags);                                                         \
 	}                                                                                                              \
 	SHORT type name##_watched params                                                                               \
 	{                                                                                                              \
@@ -321,6 +354,10 @@ static inline bool may_matter(int fd, int flags)
 				return (type)connect_fastopen_end(fd, real.name args);                                 \
 		}                                                                                                      \
 		SENDING(type, name, watched(fd), where, flags, call, real.name args);                                  \
+	}                                                                                                              \
+	COLD type name##_plain params                                                                                  \
+	{                                                                                                              \
+		SENDING_PLAIN(type, name, args, where, flags);                                                         \
 	}                                                                                                              \
 	SHORT type name##_watched params                                                                               \
 	{                                                                                                              \
