@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/sys.h"
 #include "engine/detour.h"
 #include "engine/fault.h"
 #include "engine/fault_decide.h"
@@ -21,7 +22,10 @@
 struct marked {
 	uint32_t mark, count;
 	uint32_t rule[MARKED_RULES];
+	int64_t over_ns; /* since when one of them is over; 0: it is not */
 };
+/* A connect that has kept its mark, and whose relay is not there yet, is lifted by a later look. */
+#define MARK_KEPT_NS (2 * NS_PER_S)
 static struct marked marks[MARKS];
 static _Atomic uint32_t mark_count, marks_busy;
 
@@ -31,16 +35,25 @@ static uint32_t mark_of(const struct fault_rule *f)
 	return (uint32_t)hash_mix(hash_bytes(h, f->value, sizeof f->value)) | 1;
 }
 
+/* For a moment others have it: not for ever, we may have interrupted one of them. */
+static bool take_marks(void)
+{
+	for (int i = 0; i < 100; i++) {
+		if (!atomic_exchange(&marks_busy, 1))
+			return true;
+		sys_poll(NULL, 0, &(struct timespec){0, 100000});
+	}
+	return false;
+}
+
 static void keep_marked(const struct marked *m)
 {
-	uint32_t n = atomic_load(&mark_count);
-	for (uint32_t i = 0; i < n && i < MARKS; i++)
-		if (marks[i].mark == m->mark)
-			return;
-	if (n >= MARKS || atomic_exchange(&marks_busy, 1))
+	if (!take_marks())
 		return; /* lifted with the process */
-	n = atomic_load(&mark_count);
-	if (n < MARKS) {
+	uint32_t n = atomic_load(&mark_count), i = 0;
+	while (i < n && marks[i].mark != m->mark)
+		i++;
+	if (i == n && n < MARKS) {
 		marks[n] = *m;
 		atomic_store(&mark_count, n + 1);
 	}
@@ -69,13 +82,16 @@ void fault_marks_lift(int64_t now_ns)
 		bool is_on = true;
 		for (uint32_t k = 0; k < marks[i].count; k++)
 			is_on &= is_in_force(marks[i].rule[k], now_ns);
-		if (is_on) {
+		struct marked *m = &marks[i];
+		if (!is_on)
+			detour_lift(m->mark);
+		if (is_on || m->over_ns == 0 || now_ns - m->over_ns < MARK_KEPT_NS) {
+			m->over_ns = is_on ? 0 : m->over_ns ? m->over_ns : now_ns;
 			i++;
 			continue;
 		}
-		detour_lift(marks[i].mark);
 		uint32_t last = atomic_load(&mark_count) - 1;
-		marks[i] = marks[last];
+		*m = marks[last];
 		atomic_store(&mark_count, last);
 	}
 	atomic_store(&marks_busy, 0);
