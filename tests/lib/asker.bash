@@ -4,6 +4,7 @@
 asker_run() {
 	rm -f "$dir/asker.in"
 	mkfifo "$dir/asker.in"
+	: >"$dir/asker.said" # of an earlier one: before this one can be asked
 	env LD_PRELOAD="$shim" "$@" <>"$dir/asker.in" >"$dir/asker.said" 2>"$dir/asker.err" 3>&- &
 	started+=("$!")
 	asker_pid=$!
