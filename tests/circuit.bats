@@ -170,7 +170,7 @@ dual_peers() { # MODE_OF_V6 MODE_OF_V4
 @test "a new process and an exec while the circuit is open change nothing (B18 CB10)" {
 	peer server 127.0.0.1 refuse
 	shim_part
-	export RESIL_SET='recovery_timeout=10s;recovery_jitter=0%'
+	export RESIL_SET='recovery_timeout=30s;recovery_jitter=0%'
 	open_by_five_refusals "$server_port"
 	first=$(destination "127.0.0.1:$server_port" retry_after_ms)
 	run traced "$dir/trace" under "$bin/dial" -n 3 127.0.0.1 "$server_port"
@@ -210,11 +210,15 @@ dual_peers() { # MODE_OF_V6 MODE_OF_V4
 	peer server 127.0.0.1 refuse
 	shim_part
 	run dial 127.0.0.1 "$server_port"
-	run resil force "127.0.0.1:$server_port" closed --for 1s
+	local began
+	began=$(now_ms)
+	run resil force "127.0.0.1:$server_port" closed --for 2s
 	assert_success
 	run traced "$dir/trace" under "$bin/dial" -n 9 127.0.0.1 "$server_port"
+	[ $(($(now_ms) - began)) -lt 2000 ] || too_late "the force may have ended before the ninth"
 	assert_equal "$(connects_to "$server_port" "$dir/trace")" 9
-	sleep 1.1
+	mode_is() { [ "$(destination "127.0.0.1:$server_port" mode)" = "$1" ]; }
+	wait_until mode_is auto
 	run traced "$dir/trace" under "$bin/dial" -n 9 127.0.0.1 "$server_port"
 	assert_equal "$(connects_to "$server_port" "$dir/trace")" 5
 	assert_equal "$(destination "127.0.0.1:$server_port" state)" open

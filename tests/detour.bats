@@ -28,12 +28,12 @@ load lib/services
 	shim_part
 	peer server 127.0.0.1 answer
 	export RESIL_SET='connect_timeout=200ms'
-	local begin
+	local error took
 	for how in blocking nonblocking; do
-		begin=$(now_ms)
-		assert_equal "$(detoured hang python3 "$root/tests/programs/detoured.py" "to_$how" "$server_port")" "to_$how ETIMEDOUT"
-		[ $(($(now_ms) - begin)) -ge 200 ] || fail "too early"
-		within $(($(now_ms) - begin)) 1500
+		read -r error took < <(detoured hang python3 "$root/tests/programs/detoured.py" "to_$how" "$server_port")
+		assert_equal "$how $error" "$how ETIMEDOUT"
+		[ "$took" -ge 199 ] || fail "too early: after $took ms"
+		within "$took" 400
 	done
 	assert_equal "$(failed_by "127.0.0.1:$server_port" connect_timeout)" 2
 	assert_equal "$(peer_accepted server)" 0
@@ -44,7 +44,8 @@ load lib/services
 	port=$(free_port)
 	export RESIL_SET='failure_threshold=2'
 	for how in blocking nonblocking; do
-		assert_equal "$(detoured relay python3 "$root/tests/programs/detoured.py" "to_$how" "$port")" "to_$how ECONNREFUSED"
+		run detoured relay python3 "$root/tests/programs/detoured.py" "to_$how" "$port"
+		assert_output --regexp '^ECONNREFUSED [0-9]+$'
 	done
 	assert_equal "$(failed_by "127.0.0.1:$port" refused)" 2
 	state_is "127.0.0.1:$port" open
@@ -69,7 +70,8 @@ load lib/services
 	took() { detoured "$1" curl -s -o /dev/null -w '%{time_connect} %{time_total} %{http_code} %{exitcode}\n' "http://127.0.0.1:$server_port/file"; }
 	read -r connect total code exit < <(took "up-delay=100 down-delay=150")
 	assert_equal "$code $exit" "200 0"
-	awk -v t="$total" -v c="$connect" 'BEGIN { exit !(t >= 0.25 && c < 0.1) }' || fail "connected after $connect, all after $total"
+	awk -v t="$total" 'BEGIN { exit !(t >= 0.25) }' || fail "all after $total"
+	within "$(awk -v c="$connect" 'BEGIN { print int(c * 1000) }')" 100
 	read -r connect total code exit < <(took "hold=200")
 	assert_equal "$code $exit" "200 0"
 	awk -v c="$connect" 'BEGIN { exit !(c >= 0.2) }' || fail "connected after $connect"

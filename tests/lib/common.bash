@@ -222,8 +222,17 @@ peer_now() {
 	wait_until peer_has "$name" "$mode" $((before + 1))
 }
 peer_has() { [ "$(lines_with "$2 " "$dir/$1.log")" -ge "$3" ]; }
-# How many connections it has accepted.
-peer_accepted() { lines_with 'accepted ' "$dir/$1.log"; }
+# How many connections it has accepted, with those that wait at its door.
+peer_accepted() {
+	local pid=$1_pid before
+	if ! is_gone "${!pid}"; then
+		before=$(lines_with all "$dir/$1.log")
+		echo all 1<>"$dir/$1.in"
+		wait_until peer_told_all "$1" $((before + 1)) "${!pid}"
+	fi
+	lines_with 'accepted ' "$dir/$1.log"
+}
+peer_told_all() { [ "$(lines_with all "$dir/$1.log")" -ge "$2" ] || is_gone "$3"; }
 
 # --- what happened ---
 

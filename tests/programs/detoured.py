@@ -296,7 +296,7 @@ def send_timeout():
     s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('ll', 0, 100000))
     begun = time.time()
     r = attempt(lambda: s.connect(hung.getsockname()))
-    return r, 0.09 < time.time() - begun < 1
+    return r, 0.09 < time.time() - begun < LIMIT
 
 
 def gather():
@@ -465,7 +465,8 @@ CASES = dict(blocking=blocking, refused=refused, epoll_connected=lambda: epoll_c
 
 if __name__ == '__main__':
     if len(sys.argv) == 3 and sys.argv[1].startswith('to_'):
-        print(sys.argv[1], {'to_blocking': to_blocking, 'to_nonblocking': to_nonblocking}[sys.argv[1]](sys.argv[2]))
+        begun = time.monotonic()
+        print({'to_blocking': to_blocking, 'to_nonblocking': to_nonblocking}[sys.argv[1]](sys.argv[2]), int((time.monotonic() - begun) * 1000))
         sys.exit()
     for case in sys.argv[1:] or CASES:
         socket.setdefaulttimeout(None)

@@ -2,8 +2,10 @@
  * dependency.
  *
  * usage: peer ADDRESS PORT MODE [PIPE]        ADDRESS: 127.0.0.1, ::1, ...; PORT 0: any free one
- * MODE, and later each line on stdin: one of the table `modes` below, or `quit`. With PIPE, which it makes, each line
- * in that. Says on stdout, a line each: MODE PORT                          the mode is in force accepted PEERPORT
+ * MODE, and later each line on stdin: one of the table `modes` below, `all`, or `quit`. With PIPE, which it makes, each
+ * line in that. Says on stdout, a line each: MODE PORT                          the mode is in force
+ *   accepted PEERPORT
+ *   all are accepted                   to `all`: whose connect had succeeded before
  *   closed PEERPORT MS IN OUT WHO      MS from accept to end; IN, OUT: when the last octet was received and sent (-1:
  *                                      none); WHO ended it: reset, end (the client), peer (we) */
 // link: -static
@@ -226,17 +228,18 @@ static void enter(const struct mode *next)
 	printf("%s %d\n", mode->name, port_of(&address));
 }
 
-static void accept_one(void)
+/* False: nobody is at the door. */
+static bool accept_one(void)
 {
 	struct sockaddr_storage from;
 	socklen_t len = sizeof from;
 	int fd = accept4(listener, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	if (fd < 0)
-		return;
+		return false;
 	if (is_filler(&from)) {
 		close(fd);
-		return;
+		return true;
 	}
 	printf("accepted %d\n", port_of(&from));
 	if (mode->welcome == RESET) {
@@ -253,6 +256,14 @@ static void accept_one(void)
 			c->due = c->begin + mode->drip_ms;
 		}
 	}
+	return true;
+}
+
+static void accept_all(void)
+{
+	while (mode->door == LISTENS && accept_one())
+		;
+	printf("all are accepted\n");
 }
 
 static enum protocol protocol_of(const char *buf, ssize_t n)
@@ -392,10 +403,12 @@ static bool obey(void)
 			return false;
 		for (i = 0; i < MODE_COUNT && strcmp(line, modes[i].name) != 0; i++)
 			;
-		if (i == MODE_COUNT)
-			fprintf(stderr, "peer: what is '%s'?\n", line);
-		else
+		if (i < MODE_COUNT)
 			enter(&modes[i]);
+		else if (!strcmp(line, "all"))
+			accept_all();
+		else
+			fprintf(stderr, "peer: what is '%s'?\n", line);
 		have -= (size_t)(end + 1 - line);
 		memmove(line, end + 1, have + 1);
 	}
