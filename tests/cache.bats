@@ -92,7 +92,7 @@ setup() {
 	assert_failure
 	run under python3 -c 'import socket; socket.create_connection(("127.0.0.1", 9))'
 	assert_output --partial "No route to host"
-	get "http://127.0.0.1:$first_port/ok/[1-400]" >/dev/null
+	get "http://127.0.0.1:$first_port/ok/[1-300]" >/dev/null
 	[ "$(ls "$dir/state/app.cache" | wc -l)" -le 256 ]
 }
 @test "two programs at once keep and serve, each whole answers (D5)" {

@@ -9,7 +9,7 @@ setup() {
 	shim_part
 }
 
-@test "every command of the cookbook does what it should" { patience=20 runs "$root/doc/cookbook.md" 15; }
+@test "every command of the cookbook does what it should" { patience=60 runs "$root/doc/cookbook.md" 15; }
 
 @test "php-fpm's workers are guarded, share one circuit, and clear_env does not matter" {
 	peer backend 127.0.0.1 refuse

@@ -111,6 +111,7 @@ instructions() { # [-f FUNCTION] COMMAND...
 @test "jemalloc and tcmalloc preloaded beside the shim, either order (CP9)" {
 	peer server 127.0.0.1 refuse
 	shim_part
+	export RESIL_SET='recovery_timeout=5m;recovery_max=5m' # longer than six starts
 	for lib in libjemalloc.so.2 libtcmalloc_minimal.so.4; do
 		ldconfig -p | grep -q "$lib" || skip "$lib is not here"
 		for preload in "$lib $shim" "$shim $lib"; do
@@ -135,6 +136,7 @@ instructions() { # [-f FUNCTION] COMMAND...
 		assert_output --regexp '^ECONNREFUSED'
 	done
 	shim_part
+	export RESIL_SET='recovery_timeout=5m;recovery_max=5m'
 	for program in shared static; do
 		first=
 		[ "$program" = static ] || first="$(realpath "$runtime") "
@@ -152,6 +154,7 @@ instructions() { # [-f FUNCTION] COMMAND...
 	assert_failure 1
 	assert_equal "$(cut -d' ' -f1 <<<"$output" | sort | uniq -c | xargs)" "7 ECONNREFUSED"
 	shim_part
+	export RESIL_SET='recovery_timeout=5m;recovery_max=5m'
 	run under "$dir/dial" -n 7 127.0.0.1 "$server_port"
 	assert_failure 1
 	assert_equal "$(cut -d' ' -f1 <<<"$output" | sort | uniq -c | xargs)" "7 ECONNREFUSED"

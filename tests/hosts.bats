@@ -43,8 +43,9 @@ hosted() { # CASE MODE-OF-THE-SERVER: bare, then under the shim
 @test "connect in a signal handler that interrupts connect (E2)" { hosted handler refuse; }
 
 @test "a signal ends a blocking connect with EINTR, or does not with SA_RESTART: as without us (E1)" {
-	export RESIL_SET='connect_timeout=400ms'
+	export RESIL_SET='connect_timeout=20s'
 	hosted eintr full
+	export RESIL_SET='connect_timeout=400ms'
 	run under "$bin/hosted" restart "$host_port"
 	assert_success
 	assert_line ok
@@ -141,6 +142,7 @@ answers() { [ "$(http_code "$1")" = "$2" ]; }
 	run bare php -r "$script"
 	assert_line 7
 	shim_part
+	export RESIL_SET='recovery_timeout=5m;recovery_max=5m' # longer than six starts
 	for i in 1 2 3 4 5 6; do
 		run under php -r "$script"
 		assert_line 7
@@ -183,6 +185,7 @@ answers() { [ "$(http_code "$1")" = "$2" ]; }
 			return dlclose(plugin);
 		}
 	END
+	export RESIL_SET='recovery_timeout=5m;recovery_max=5m'
 	for way in dlopen dlmopen; do
 		run bare "$dir/host" "$way" "$dir/plugin.so" "$dead_port"
 		assert_success
