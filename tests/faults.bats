@@ -473,6 +473,12 @@ r = t.parse(sys.argv[1]).getroot(); print(r.get("tests"), r.get("failures"), len
 	assert_output --partial "made no call to $at"
 	run resil verify "$at"
 	assert_failure 2
+	# The seventeenth was left out without a word.
+	local many=()
+	for _ in {1..17}; do many+=(-s breaker=on); done
+	run resil verify "${many[@]}" "$at" -- true
+	assert_failure 2
+	assert_output --partial "-s 16 times at most"
 }
 
 @test "a deadline holds under a slicer, a fallback serves under a black hole: curl, wget, python, as they are (CF8)" {

@@ -23,6 +23,7 @@
 
 #define GROUP "verify"
 #define RUNS_MAX 50
+#define SETTINGS_MAX 16
 #define FALLBACK_RUNS 5
 
 static const struct trial {
@@ -51,7 +52,7 @@ struct finding {
 struct verify {
 	const char *destination, *config, *json_to;
 	char **command;
-	char **settings; /* -s, as given */
+	char *settings[SETTINGS_MAX]; /* -s, as given */
 	int n_settings;
 	int64_t timeout_ns, recovery_ns;
 	bool is_json, is_verbose;
@@ -123,7 +124,7 @@ static void remove_state(const struct verify *v)
 /* Becomes `resil run ... -- COMMAND`. */
 static void become(const struct verify *v, const char *fault)
 {
-	char *argv[64 + 2 * 16];
+	char *argv[64 + 2 * SETTINGS_MAX];
 	int n = 0, null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	argv[n++] = (char *)(uintptr_t)v->self;
 	argv[n++] = "run";
@@ -133,7 +134,7 @@ static void become(const struct verify *v, const char *fault)
 		argv[n++] = "-c";
 		argv[n++] = (char *)(uintptr_t)v->config;
 	}
-	for (int i = 0; i < v->n_settings && i < 16; i++) {
+	for (int i = 0; i < v->n_settings; i++) {
 		argv[n++] = "-s";
 		argv[n++] = v->settings[i];
 	}
@@ -533,11 +534,13 @@ static int run_verify(const struct verb *verb, int argc, char **argv)
 	struct text all = TEXT_ON(set);
 	int option;
 
-	v.settings = calloc((size_t)argc, sizeof *v.settings);
-	while (v.settings && (option = getopt_long(argc, argv, "+c:s:jvh", longs, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "+c:s:jvh", longs, NULL)) != -1) {
 		switch (option) {
 		case 'c': v.config = optarg; break;
 		case 's':
+			if (v.n_settings == SETTINGS_MAX)
+				return usage_error(
+					verb, "-s %d times at most; KEY=VALUE;KEY=VALUE is one", SETTINGS_MAX);
 			v.settings[v.n_settings++] = optarg;
 			text_fmt(&all, "%s%s", set[0] ? ";" : "", optarg);
 			break;
@@ -582,7 +585,6 @@ static int run_verify(const struct verb *verb, int argc, char **argv)
 	v.has_fallback = find_fallback(v.policy);
 	int code = verify(&v);
 	settings_free(&s);
-	free(v.settings);
 	return code;
 }
 

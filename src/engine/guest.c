@@ -407,11 +407,11 @@ static bool claim(int64_t now_ns)
 	int64_t nap_ns = 0;
 	while (atomic_load(&attaching) && clock_now_ns() - now_ns < WAIT_NS) {
 		struct timespec nap = {.tv_nsec = nap_ns};
-		if (nap_ns < 8 * 1000)
+		if (nap_ns < 8000)
 			sched_yield();
 		else
 			SYS2(SYS_nanosleep, &nap, NULL);
-		nap_ns = nap_ns < 8 * 1000 ? nap_ns + 1000 : nap_ns < 8 * NS_PER_MS ? nap_ns * 2 : nap_ns;
+		nap_ns = nap_ns < 8000 ? nap_ns + 1000 : nap_ns < 8 * NS_PER_MS ? nap_ns * 2 : nap_ns;
 	}
 	return false;
 }

@@ -174,7 +174,7 @@ void look_up_end(struct look_up *l, enum look_up_news news)
 	int64_t now = clock_now_ns();
 	if (l->region && news == LOOK_UP_LATE)
 		tell(l, EVENT_DEADLINE, l->limit_ns, l->is_of_deadline ? "call" : "resolve");
-	if (l->has_circuit && l->token.is_admitted)
+	if (l->region && l->has_circuit && l->token.is_admitted)
 		settle(l, news, now);
 }
 
