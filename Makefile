@@ -122,7 +122,7 @@ $(BUILD)/unit/%: tests/unit/%.c $(call obj,$(unit_src)) $(llhttp_obj) $(BUILD)/u
 
 # The circuit against its model: beside the unit tests in check, at length by `make model`.
 MODEL_HISTORIES ?= 10000000
-$(BUILD)/unit/model_%: tests/model/%.c tests/unit/tap.h $(call obj,$(unit_src)) $(llhttp_obj)
+$(BUILD)/unit/model_%: tests/model/%.c tests/model/model.h tests/unit/tap.h $(call obj,$(unit_src)) $(llhttp_obj)
 	@mkdir -p $(@D)
 	$(call say,TEST,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/model-$*.d -o $@ $< $(filter %.o,$^) $(ALL_LDFLAGS) -l:libinih.a -lpthread
