@@ -120,8 +120,9 @@ $(BUILD)/unit/%: tests/unit/%.c $(call obj,$(unit_src)) $(llhttp_obj) $(BUILD)/u
 	$(Q)$(CC) $(ALL_CFLAGS) -Itests/unit -MMD -MP -MF $(BUILD)/obj/unit-$*.d -o $@ $< $(filter %.o,$^) $(BUILD)/unit-ends.a $(ALL_LDFLAGS) -l:libinih.a -lpthread \
 		$(link_flags)
 
-# The circuit against its model: beside the unit tests in check, at length by `make model`.
+# The circuit against its model, and processes under the shim, too: beside the unit tests in check, at length by `make model`.
 MODEL_HISTORIES ?= 10000000
+MODEL_REPLAYED ?= 200
 $(BUILD)/unit/model_%: tests/model/%.c tests/model/model.h tests/unit/tap.h $(call obj,$(unit_src)) $(llhttp_obj)
 	@mkdir -p $(@D)
 	$(call say,TEST,$@)
@@ -150,8 +151,9 @@ $(BUILD)/interleave: tests/interleave/interleave.c tests/unit/tap.h $(points_obj
 
 .PHONY: unit model
 unit: $(unit_tests) $(model_tests) $(BUILD)/interleave $(BUILD)/torture
-model: $(model_tests) $(BUILD)/interleave
+model: all $(model_tests) $(BUILD)/interleave
 	$(BUILD)/unit/model_circuit histories $(MODEL_HISTORIES)
+	env -u LD_PRELOAD RESIL_TEST_SHIM=$(abspath $(BUILD))/libresil.so $(BUILD)/unit/model_replay $(MODEL_REPLAYED)
 	$(BUILD)/interleave all
 
 # Fuzzing: tests/fuzz/NAME.c stands on the rooms that take foreign bytes; its corpus is tests/fuzz/corpus/NAME. An archive, so that a harness

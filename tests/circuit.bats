@@ -10,6 +10,7 @@ open_by_five_refusals() { # PORT
 	assert_equal "$(cut -d' ' -f1 <<<"$output" | sort | uniq -c | xargs)" "5 ECONNREFUSED"
 	assert_equal "$(destination "127.0.0.1:$1" state)" open
 }
+is_half_open() { [ "$(destination "$1" state)" = half_open ]; }
 retry_is_due() { [ "$(destination "$1" retry_after_ms)" = 0 ]; }
 
 # Names with two addresses each, in a mount namespace with a hosts file of its own: what localhost is on many machines.
@@ -520,4 +521,19 @@ print(len(waits), len(set(waits)) > 1, all(800 <= w <= 1200 for w in waits))' <<
 	run dial -x 127.0.0.1 "$server_port"
 	assert_success
 	assert_equal "$(destination "127.0.0.1:$server_port" state)" closed
+}
+
+@test "a probe that connects and sends nothing outlives probe_timeout: neutral, the next connect probes (B7)" {
+	peer server 127.0.0.1 refuse
+	shim_part
+	export RESIL_SET='recovery_timeout=100ms;recovery_jitter=0%;success_threshold=1;probe_timeout=200ms'
+	open_by_five_refusals "$server_port"
+	peer_now server answer
+	wait_until retry_is_due "127.0.0.1:$server_port"
+	start warmer under "$bin/dial" -k 60 127.0.0.1 "$server_port"
+	wait_until is_half_open "127.0.0.1:$server_port"
+	# Rejected while its time lasts, and admitted behind it: not as the probe of another opening.
+	wait_until dial -x 127.0.0.1 "$server_port"
+	assert_equal "$(destination "127.0.0.1:$server_port" state)" closed
+	assert_equal "$(destination "127.0.0.1:$server_port" opened_total)" 1
 }

@@ -85,11 +85,12 @@ static void count_connection(struct slot *s)
 	}
 }
 
-/* Most connections need no flow before their first octet, if that ever comes. */
+/* Most connections need no flow before their first octet, if that ever comes. A probe has one, which says that nothing
+ * was sent yet (B7). */
 static bool opens_late(struct slot *s, uint64_t word)
 {
 	uint32_t call = slot_peek_call(s, word);
-	return call != CALL_NONE && call_guard(call)->opens_late && !ambient_ns() &&
+	return call != CALL_NONE && call_guard(call)->opens_late && !call_is_probe(call) && !ambient_ns() &&
 	       !(atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_TWIN);
 }
 

@@ -35,6 +35,8 @@ static const char *const wrongs[] = {"nothing", "a neutral verdict ends a streak
 	"a probe more than allowed (B5)", "the dead hold their slots (B7)", "recovery ends a forced mode (B15)",
 	"thresholds are passed, not reached (B10)"};
 static enum wrong wrong;
+/* Where time is the world's: what is as near to a bound as this may be on either side of it. */
+static long long slack_ms;
 
 struct verdict_at {
 	long long at;
@@ -150,7 +152,8 @@ static struct window_sum in_window(const struct model *m, const struct breaker_r
 	}
 	for (unsigned i = from; i < m->in_window; i++) {
 		const struct verdict_at *v = &m->window[i];
-		if ((r->window & WINDOW_IS_TIME) && m->now - v->at >= (at_most ? length : length - length / 32))
+		if ((r->window & WINDOW_IS_TIME) &&
+			m->now - v->at >= (at_most ? length + slack_ms : length - length / 32 - slack_ms))
 			continue;
 		sum.calls++;
 		sum.failed += v->failed;
@@ -178,7 +181,7 @@ static bool is_expired(const struct a_call *c, const struct model *m, const stru
 {
 	long long age = m->now - c->taken_at;
 
-	return age >= r->probe_timeout_ms + 128 || (age >= r->probe_timeout_ms && gone);
+	return age >= r->probe_timeout_ms + 128 || (age >= r->probe_timeout_ms - slack_ms && gone);
 }
 
 static void probe_failed(struct model *m, const struct breaker_rules *r)
