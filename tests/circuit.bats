@@ -537,3 +537,22 @@ print(len(waits), len(set(waits)) > 1, all(800 <= w <= 1200 for w in waits))' <<
 	assert_equal "$(destination "127.0.0.1:$server_port" state)" closed
 	assert_equal "$(destination "127.0.0.1:$server_port" opened_total)" 1
 }
+
+@test "a region of another layout beside ours, as while a library is upgraded under running processes: each goes on with its own (E10 B18)" {
+	peer server 127.0.0.1 refuse
+	shim_part
+	export RESIL_SET='recovery_timeout=1m;recovery_max=1m'
+	open_by_five_refusals "$server_port"
+	local ours theirs sum
+	ours=$(ls "$RESIL_STATE_DIR"/*.v*)
+	theirs=${ours%.v*}.v1
+	(umask 077 && head -c 200000 /dev/urandom >"$theirs")
+	sum=$(sha256sum <"$theirs")
+	run dial -n 3 127.0.0.1 "$server_port"
+	assert_failure 1
+	assert_equal "$(destination "127.0.0.1:$server_port" calls.rejected)" 3
+	run resil status
+	assert_success
+	assert_equal "$(grep -c "127.0.0.1:$server_port" <<<"$output")" 1
+	assert_equal "$(sha256sum <"$theirs")" "$sum"
+}
