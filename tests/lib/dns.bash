@@ -65,3 +65,25 @@ as_without_us() {
 		assert_equal "$how $name: $output $status" "$how $name: $expected"
 	done
 }
+
+# three_addresses NAME: 127.0.0.1 refuses, 127.0.0.2 and .3 answer, all at `port`.
+three_addresses() {
+	peer second 127.0.0.2 answer
+	port=$second_port
+	peer third 127.0.0.3 answer "$port"
+	zone "$1" answer 127.0.0.1 127.0.0.2 127.0.0.3
+}
+# Where a command's stream connects to `port` went, in order. (libc connects datagram sockets to sort its answer.)
+attempts() {
+	${via[@]+"${via[@]}"} timeout -k 2 "$TEST_TIMEOUT" strace -f -qq -e trace=socket,connect -e signal=none -E "LD_PRELOAD=$shim" \
+		-o "$dir/trace" "$@" >/dev/null 2>&1 3>&- || true
+	awk -v port="$port" '
+		/ socket\(/ && / = [0-9]+$/ { is_stream[$1 " " $NF] = /SOCK_STREAM/ }
+		/ connect\(/ && index($0, "htons(" port ")") {
+			match($0, /connect\([0-9]+/)
+			fd = substr($0, RSTART + 8, RLENGTH - 8)
+			match($0, /(inet_addr\("|::ffff:)[0-9.]+/)
+			if (is_stream[$1 " " fd])
+				printf "%s ", substr($0, RSTART + (substr($0, RSTART, 1) == "i" ? 11 : 7), RLENGTH - (substr($0, RSTART, 1) == "i" ? 11 : 7))
+		}' "$dir/trace"
+}

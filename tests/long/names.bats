@@ -149,3 +149,68 @@ opened() { "${via[@]}" awk '/^Tcp:/ && n++ { print $6 }' /proc/net/snmp; }
 	assert_equal "$(destination "dual.test:$v4_port" calls.rejected)" 19
 	assert_equal "$(destination "dual.test:$v4_port" failures.refused)" 1
 }
+
+@test "both families dead, open after one call; one of them healed, whichever: it recovers (A3 CN4)" {
+	dns_start
+	zone dual.test answer ::1 127.0.0.1
+	peer v4 127.0.0.1 refuse
+	peer v6 ::1 refuse "$v4_port"
+	shim_part
+	cat >"$dir/call.py" <<-'END'
+		import socket, sys
+		try:
+		    s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+		    s.sendall(b"GET / HTTP/1.0\r\n\r\n")
+		    assert s.recv(100)
+		    print(s.getpeername()[0])
+		except OSError as e:
+		    print(e.errno)
+	END
+	export RESIL_GROUP=dual RESIL_SET='failure_threshold=1;recovery_timeout=300ms;recovery_backoff=1;recovery_jitter=0%'
+	call() { told_now=$(under python3 "$dir/call.py" dual.test "$v4_port"); }
+	is_well() { call && [ "$told_now" = "$1" ]; }
+	local family address before
+	for family in v4 v6; do
+		address=127.0.0.1
+		[ $family = v4 ] || address=::1
+		before=$(opened)
+		call
+		assert_equal "$told_now" 111
+		assert_equal "$(($(opened) - before))" 2
+		assert_equal "$(destination "dual.test:$v4_port" state)" open
+		peer_now $family answer
+		wait_until is_well "$address"
+		assert_equal "$(destination "dual.test:$v4_port" state)" closed
+		for i in 1 2 3 4 5; do
+			call
+			assert_equal "$told_now" "$address"
+		done
+		assert_equal "$(destination "dual.test:$v4_port" state)" closed
+		run under curl -sS -m 20 -o /dev/null -w '%{remote_ip}' "http://dual.test:$v4_port/"
+		assert_output "$address"
+		assert_equal "$(destination "dual.test:$v4_port" state)" closed
+		peer_now $family refuse
+	done
+	run transitions "dual.test:$v4_port"
+	refute_output --partial 'half_open>open closed>open closed>open'
+}
+
+@test "a hundred threads look up and connect while the resolver stalls, with forks in between, under valgrind: no leak, no hang (D7 E4 E5)" {
+	dns_start
+	zone silent.test never
+	zone good.test late-20 127.0.0.1
+	peer server 127.0.0.1 refuse
+	shim_part
+	printf '[resil]\ncontrol = off\n[defaults]\nbreaker = observe\nresolve_timeout = 2s\n' >"$dir/conf"
+	export RESIL_CONF=$dir/conf
+	TEST_TIMEOUT=100 # a fork under valgrind takes its time
+	valgrind=(valgrind --leak-check=full --child-silent-after-fork=yes --errors-for-leak-kinds=definite,indirect --error-exitcode=9)
+	for what in 'silent.test' "good.test $server_port"; do
+		# shellcheck disable=SC2086
+		run under "${valgrind[@]}" "$bin/lookups" 100 1 $what
+		assert_success
+		assert_output --regexp 'no leaks are possible|definitely lost: 0 bytes'
+		assert_output --regexp 'ok 100 [0-9]+'
+		assert_output --partial 'ERROR SUMMARY: 0 errors'
+	done
+}
