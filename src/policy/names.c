@@ -23,6 +23,7 @@ struct host {
 struct entry {
 	_Atomic uint32_t seq;	  /* odd: being written */
 	_Atomic uint32_t version; /* moves when the text changes */
+	_Atomic uint32_t used;	  /* how many look-ups the process had made when it was last learnt or found */
 	_Atomic int64_t stamp_ns; /* latest look-up */
 	_Atomic int64_t began_ns; /* of that look-up, until a call has taken it; 0: taken */
 	_Atomic uint32_t current;
@@ -38,6 +39,7 @@ struct names_table {
 	/* Address index: tag (high 16 bits of the hash, never 0) << 16 | entry. Stale ones point to entries that no
 	 * longer hold the address and are overwritten. */
 	_Atomic uint32_t bucket[BUCKETS];
+	_Atomic uint32_t look_ups;
 };
 
 _Atomic(struct names_table *) names_table;
@@ -68,6 +70,21 @@ static uint64_t host_hash(const uint8_t ip[16], uint32_t scope)
 	return hash_mix(hash_mix(a) ^ b ^ ((uint64_t)scope << 32));
 }
 
+/* The least recently used goes first: a name that is looked up once and connected to for hours stays, however many
+ * others are looked up meanwhile. Modulo 2^32. */
+static uint32_t age_of(struct names_table *t, const struct entry *e)
+{
+	return atomic_load_explicit(&t->look_ups, memory_order_relaxed) -
+	       atomic_load_explicit(&e->used, memory_order_relaxed);
+}
+
+static void note_use(struct names_table *t, struct entry *e)
+{
+	uint32_t now = atomic_load_explicit(&t->look_ups, memory_order_relaxed);
+	if (atomic_load_explicit(&e->used, memory_order_relaxed) != now)
+		atomic_store_explicit(&e->used, now, memory_order_relaxed);
+}
+
 static uint32_t bucket_tag(uint64_t hash)
 {
 	return (uint32_t)(hash >> 48) | 1u;
@@ -86,8 +103,7 @@ static void index_add(struct names_table *t, uint32_t entry, const uint8_t ip[16
 {
 	uint64_t hash = host_hash(ip, scope);
 	uint32_t mine = bucket_tag(hash) << 16 | entry;
-	uint32_t victim = 0;
-	int64_t oldest = INT64_MAX;
+	uint32_t victim = 0, oldest = 0;
 	for (uint32_t i = 0; i < REACH; i++) {
 		uint32_t at = (uint32_t)(hash + i) & (BUCKETS - 1);
 		uint32_t seen = atomic_load_explicit(&t->bucket[at], memory_order_relaxed);
@@ -97,10 +113,9 @@ static void index_add(struct names_table *t, uint32_t entry, const uint8_t ip[16
 			if (atomic_compare_exchange_strong(&t->bucket[at], &seen, mine) || seen == mine)
 				return;
 		}
-		int64_t stamp =
-			atomic_load_explicit(&t->entry[(seen & 0xffff) % ENTRIES].stamp_ns, memory_order_relaxed);
-		if (stamp < oldest) {
-			oldest = stamp;
+		uint32_t age = age_of(t, &t->entry[(seen & 0xffff) % ENTRIES]);
+		if (i == 0 || age > oldest) {
+			oldest = age;
 			victim = at;
 		}
 	}
@@ -141,8 +156,7 @@ static struct entry *entry_try(
 			latest = i + 1; /* another thread is recording the same name now: as good */
 			return NULL;
 		}
-		if (!lru || atomic_load_explicit(&e->stamp_ns, memory_order_relaxed) <
-				    atomic_load_explicit(&lru->stamp_ns, memory_order_relaxed)) {
+		if (!lru || age_of(t, e) > age_of(t, lru)) {
 			lru = e;
 			lru_seq = seq;
 		}
@@ -225,6 +239,8 @@ void names_learn(const char *name, const struct addr *addrs, unsigned count, int
 	atomic_store_explicit(&e->current, current, memory_order_relaxed);
 	atomic_store_explicit(&e->began_ns, began_ns, memory_order_relaxed);
 	atomic_store_explicit(&e->stamp_ns, now_ns, memory_order_relaxed);
+	atomic_store_explicit(
+		&e->used, atomic_fetch_add_explicit(&t->look_ups, 1, memory_order_relaxed) + 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&e->seq, 1, memory_order_release);
 	latest = index + 1;
 }
@@ -275,8 +291,10 @@ bool names_search(const struct addr *a, struct name_ref *ref)
 	struct names_table *t = atomic_load_explicit(&names_table, memory_order_acquire);
 	if (!t || a->family != ADDR_INET)
 		return false;
-	if (latest && entry_match(t, latest - 1, a, ref))
+	if (latest && entry_match(t, latest - 1, a, ref)) {
+		note_use(t, &t->entry[latest - 1]);
 		return true;
+	}
 	uint64_t hash = host_hash(a->ip, a->scope);
 	uint32_t tag = bucket_tag(hash);
 	int64_t newest = INT64_MIN;
@@ -294,7 +312,10 @@ bool names_search(const struct addr *a, struct name_ref *ref)
 			*ref = found;
 		}
 	}
-	return newest != INT64_MIN;
+	if (newest == INT64_MIN)
+		return false;
+	note_use(t, &t->entry[ref->entry]);
+	return true;
 }
 
 int64_t names_take_look_up(uint32_t entry, int64_t now_ns)
@@ -336,6 +357,7 @@ void names_forked(void)
 		e->count = 0;
 		atomic_store(&e->current, 0);
 		atomic_store(&e->stamp_ns, 0);
+		atomic_store(&e->used, atomic_load(&t->look_ups) + 1); /* the oldest there is */
 		atomic_fetch_add(&e->version, 1);
 		atomic_fetch_add(&e->seq, 1);
 	}

@@ -1,6 +1,6 @@
 /* Names learned from look-ups: which name an address was given for, so that a breaker is `api.internal:443` and not an
  * address, and which other addresses that look-up gave, so that several of them are one call (A3). Private to the
- * process, kept for its life (results are used for hours).
+ * process, kept for its life (results are used for hours), the least recently used of them giving way to new ones.
  *
  * Writers: getaddrinfo and its kin, any thread. Readers: every connect. No lock: an entry has a sequence (odd while
  * written), readers copy and look again. A writer stopped half-way leaves its entry odd: readers skip it, and after a

@@ -6,7 +6,7 @@ load ../lib/dns
 load ../lib/clients
 
 # Its last words without what differs from run to run: times, numbers, who listens.
-words() { tail -n 1 <<<"$output" | sed -E 's/[0-9]+/N/g'; }
+words() { tail -n 1 <<<"$output" | sed -E 's/0x[0-9a-f]+/X/g; s/[0-9]+/N/g'; }
 # Bare and under the limit the same, for a name of each fault that ends by itself.
 as_bare() { # HOW CLIENT PORT
 	local name expected

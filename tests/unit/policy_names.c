@@ -103,6 +103,18 @@ static void many(void)
 		known += is_named(address, name);
 	}
 	tap_ok(known >= 95, "most of the last hundred are still known (%d)", known);
+	/* Looked up once and connected to for ten hours, while the process looks up a name a second. */
+	learn("kept.test", 20000 * NS_PER_S, "203.0.113.9", "2001:db8::1");
+	wrong = 0;
+	for (int i = 0; i < 36000; i++) {
+		snprintf(name, sizeof name, "crawled%d.test", i);
+		snprintf(address, sizeof address, "11.%d.%d.%d", i >> 16, (i >> 8) & 255, i & 255);
+		learn(name, (20001 + i) * NS_PER_S, address, NULL);
+		if (i % 100 == 0)
+			wrong += !is_named(i % 200 ? "203.0.113.9" : "2001:db8::1", "kept.test");
+	}
+	tap_ok(wrong == 0, "a name in use is kept for hours, whatever else is looked up (%d of 360 times it was not)",
+		wrong);
 
 	struct addr list[40];
 	for (int i = 0; i < 40; i++) {
