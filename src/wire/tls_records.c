@@ -220,6 +220,8 @@ static unsigned sent_begins(struct tls_records *t, struct tls_side *s)
 			return complete(t);
 	} else if (s->type == DATA) {
 		if (!t->is_13 && t->received.hello.stage == HEAD && !t->suite) {
+			if (!atomic_load_explicit(&t->has_hello, memory_order_relaxed))
+				return TLS_LOST;
 			t->has_early = true;
 			return 0;
 		}
