@@ -204,12 +204,14 @@ opened() { "${via[@]}" awk '/^Tcp:/ && n++ { print $6 }' /proc/net/snmp; }
 	printf '[resil]\ncontrol = off\n[defaults]\nbreaker = observe\nresolve_timeout = 2s\n' >"$dir/conf"
 	export RESIL_CONF=$dir/conf
 	TEST_TIMEOUT=100 # a fork under valgrind takes its time
-	valgrind=(valgrind --leak-check=full --child-silent-after-fork=yes --errors-for-leak-kinds=definite,indirect --error-exitcode=9)
+	# A fork's child has the memory of look-ups whose threads it has not: leaks are read from what the parent says.
+	valgrind=(valgrind --leak-check=full --child-silent-after-fork=yes --errors-for-leak-kinds=none --error-exitcode=9)
 	for what in 'silent.test' "good.test $server_port"; do
 		# shellcheck disable=SC2086
 		run under "${valgrind[@]}" "$bin/lookups" 100 1 $what
 		assert_success
 		assert_output --regexp 'no leaks are possible|definitely lost: 0 bytes'
+		assert_output --regexp 'no leaks are possible|indirectly lost: 0 bytes'
 		assert_output --regexp 'ok 100 [0-9]+'
 		assert_output --partial 'ERROR SUMMARY: 0 errors'
 	done

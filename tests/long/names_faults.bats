@@ -113,7 +113,7 @@ first_is() {
 }
 
 @test "[dead, good, good]: no first attempt of curl, wget and Python goes to the dead one (D10 A3)" { first_is caller curl wget urllib http.client asyncio requests; }
-@test "[dead, good, good]: no first attempt of php, ruby, perl, nc and bash goes to the dead one (D10 A3)" {
-	first_is caller php ruby perl
+@test "[dead, good, good]: no first attempt of php, ruby and perl goes to the dead one (D10 A3)" { first_is caller php ruby perl; }
+@test "[dead, good, good]: no first attempt of node, java, git, nc, bash and psql goes to the dead one (D10 A3)" {
+	first_is client node java git nc bash psql
 }
-@test "[dead, good, good]: no first attempt of node, java and git goes to the dead one (D10 A3)" { first_is client node java git; }
