@@ -160,7 +160,7 @@ model: all $(model_tests) $(BUILD)/interleave
 # may take in a file of them and replace what it calls.
 FUZZ_SECONDS ?= 60
 fuzz_flags := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined -fsanitize=fuzzer-no-link
-fuzz_src := $(filter-out src/base/real.c src/base/tls_library.c,$(foreach room,base core wire policy control,$(wildcard src/$(room)/*.c)))
+fuzz_src := $(filter-out src/base/real.c src/base/tls_library.c,$(foreach room,base core wire policy control,$(wildcard src/$(room)/*.c))) $(ends_src)
 fuzz_names := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))
 $(BUILD)/fuzz/rooms.a: $(call obj,$(fuzz_src)) $(llhttp_obj)
 	@mkdir -p $(@D)

@@ -13,7 +13,7 @@ setup() {
 kept() { # REST of the chain [SETTINGS]
 	shim_part
 	origin first
-	export RESIL_SET="fallback=cache(1h), $1;failure_threshold=1;recovery_timeout=1m;recovery_max=1m${2-}"
+	export RESIL_SET="fallback=cache(1h), $1;failure_threshold=1;recovery_timeout=10m;recovery_max=10m${2-}"
 	url=http://127.0.0.1:$first_port name=127.0.0.1:$first_port
 	get "$url/ok/kept" >/dev/null
 	away
@@ -88,7 +88,7 @@ EHOSTUNREACH"
 	assert_equal "$(destination "127.0.0.1:$dead_port" failures.refused) $(destination "127.0.0.1:$dead_port" calls.rejected)" "1 2"
 	assert_equal "$(destination "localhost:$second_port" calls.success)" 3
 	assert_equal "$(destination "$name" fallbacks.secondary)" 3
-	RESIL_SET="fallback=cache(1h), 127.0.0.1:$dead_port;recovery_timeout=1m;recovery_max=1m"
+	RESIL_SET="fallback=cache(1h), 127.0.0.1:$dead_port;recovery_timeout=10m;recovery_max=10m"
 	assert_equal "$(get -o /dev/null -w '%{http_code}' "$url/ok/other")" 504
 	assert_equal "$(get "$url/ok/kept")" "$good"
 }
@@ -105,11 +105,11 @@ try: print("received", s.recv(100)[:12])
 except OSError as e: print(errno.errorcode[e.errno], time.monotonic() - began >= float(sys.argv[2]) - 0.01)'
 	assert_equal "$(under python3 -c "$ask" "$first_port" 0.3)" "ECONNRESET True"
 	assert_equal "$(destination "127.0.0.1:$mute_port" failures.answer_timeout)" 1
-	RESIL_SET="fallback=cache(1h), 127.0.0.1:$full_port;connect_timeout=300ms;recovery_timeout=1m"
+	RESIL_SET="fallback=cache(1h), 127.0.0.1:$full_port;connect_timeout=300ms;recovery_timeout=10m;recovery_max=10m"
 	assert_equal "$(under python3 -c "$ask" "$first_port" 0.3)" "received b'HTTP/1.1 504'"
 	assert_equal "$(destination "127.0.0.1:$full_port" failures.connect_timeout)" 1
 	resil reset "127.0.0.1:$full_port" >/dev/null
-	RESIL_SET="fallback=cache(1h), 127.0.0.1:$full_port;deadline=500ms;recovery_timeout=1m"
+	RESIL_SET="fallback=cache(1h), 127.0.0.1:$full_port;deadline=500ms;recovery_timeout=10m;recovery_max=10m"
 	assert_equal "$(under python3 -c "$ask" "$first_port" 0.3)" "ECONNRESET True"
 }
 @test "host:port with a bulkhead, and one that ends without a word: its place is held to the end of the connection, its failure is its own (D1 D4)" {
@@ -135,7 +135,7 @@ c.close()
 while in_use() != "0": pass
 assert ask()[1].status == 200' "$first_port" "$there" "$build/resil"
 	assert_equal "$(destination "$there" bulkhead.rejected) $(destination "$there" calls.success)" "1 2"
-	RESIL_SET="fallback=cache(1h), 127.0.0.1:$curt_port;recovery_timeout=1m"
+	RESIL_SET="fallback=cache(1h), 127.0.0.1:$curt_port;recovery_timeout=10m;recovery_max=10m"
 	run get "$url/ok/other"
 	assert_failure
 	assert_equal "$(destination "127.0.0.1:$curt_port" calls.failure)" 1
@@ -165,7 +165,7 @@ assert s.recv(1) == b"" # it is on the disk' "$first_port"
 	origin second
 	shim_part
 	origin first
-	export RESIL_SET="fallback=cache(1h), 127.0.0.1:$second_port;failure_threshold=1;recovery_timeout=1m;recovery_max=1m"
+	export RESIL_SET="fallback=cache(1h), 127.0.0.1:$second_port;failure_threshold=1;recovery_timeout=10m;recovery_max=10m"
 	local url=http://127.0.0.1:$first_port
 	get "$url/length/250000" >/dev/null
 	away

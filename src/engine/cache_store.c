@@ -541,7 +541,7 @@ static bool is_whole(int fd, const struct cache_key *k, const struct served *req
 		check = hash_bytes(check, piece, n);
 		left -= n;
 	}
-	return check == c->check;
+	return check == c->check && sys_read(fd, piece, 1) == 0;
 }
 
 /* A file of ours, with what it begins with; -1: none. */

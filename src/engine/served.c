@@ -47,19 +47,27 @@ static void keep_head(struct served *s, const char *octets, uint32_t n)
 enum served_says served_feed(struct served *s, const void *octets, uint32_t n, uint32_t *taken)
 {
 	bool had_head = s->has_head;
+	const char *at = octets, *end = at + n;
 	if (llhttp_get_errno(&s->parser) == HPE_PAUSED)
 		llhttp_resume(&s->parser);
-	enum llhttp_errno err = llhttp_execute(&s->parser, octets, n);
-	*taken = n;
-	if (err == HPE_PAUSED || err == HPE_PAUSED_UPGRADE)
-		*taken = (uint32_t)(llhttp_get_error_pos(&s->parser) - (const char *)octets);
+	enum llhttp_errno err = llhttp_execute(&s->parser, at, n);
+	if (err == HPE_PAUSED_UPGRADE) {
+		/* Whoever asks for another protocol gets an answer of this one. It is told behind the end of a request
+		 * that has been told, and is none of its own. */
+		at = llhttp_get_error_pos(&s->parser);
+		llhttp_resume_after_upgrade(&s->parser);
+		s->is_whole = s->has_head;
+		err = s->is_whole ? HPE_OK : llhttp_execute(&s->parser, at, (size_t)(end - at));
+	} else {
+		at = end;
+	}
+	if (err == HPE_PAUSED)
+		at = llhttp_get_error_pos(&s->parser);
 	else if (err != HPE_OK)
 		return SERVED_NOT_HTTP;
-	if (err == HPE_PAUSED_UPGRADE) {
-		/* Whoever asks for another protocol gets an answer of this one. */
-		llhttp_resume_after_upgrade(&s->parser);
-		s->is_whole = true;
-	}
+	else if (!s->is_whole)
+		at = end;
+	*taken = (uint32_t)(at - (const char *)octets);
 	if (!had_head)
 		keep_head(s, octets, *taken);
 	return s->is_whole ? SERVED_REQUEST : s->has_head && !had_head ? SERVED_HEAD : SERVED_MORE;
