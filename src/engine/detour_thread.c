@@ -427,7 +427,7 @@ static void arrive(const struct detour_message *m, const int *fds, int n, int64_
 /* False: nothing more has come. */
 static bool receive(int64_t now_ns)
 {
-	struct detour_message m = {.word = 0};
+	struct detour_message m = {.word = DETOUR_WAKE};
 	union {
 		struct cmsghdr head;
 		char room[CMSG_SPACE(DETOUR_SOCKETS * sizeof(int))];
