@@ -530,3 +530,30 @@ r = t.parse(sys.argv[1]).getroot(); print(r.get("tests"), r.get("failures"), len
 	assert_success
 	assert_equal "$(jq -c '[.faults[].fallback]' <<<"$output")" '[true,true,true,true,true]'
 }
+
+@test "reset upon reset, in processes that call again at once: each is met as a reset, none as a connect that hangs" {
+	peer server 127.0.0.1 answer
+	shim_part
+	# What the thread of relays still hears of the connection before, when the record is the next one's already, is nothing of its.
+	cat >"$dir/again.py" <<-'END'
+		import collections, errno, socket, sys
+		met = collections.Counter()
+		for _ in range(400):
+		    with socket.socket() as s:
+		        try:
+		            s.connect(("127.0.0.1", int(sys.argv[1])))
+		            s.send(b"GET / HTTP/1.0\r\n\r\n")
+		            met[s.recv(100)] += 1
+		        except OSError as e:
+		            met[errno.errorcode[e.errno]] += 1
+		print(dict(met))
+	END
+	local i pids=()
+	for i in 1 2 3 4; do
+		RESIL_FAULTS="reset 127.0.0.1:$server_port" RESIL_SET='breaker=off;connect_timeout=2s' LD_PRELOAD=$shim \
+			python3 "$dir/again.py" "$server_port" >"$dir/again.$i" 3>&- &
+		pids+=("$!")
+	done
+	wait "${pids[@]}"
+	for i in 1 2 3 4; do assert_equal "$(cat "$dir/again.$i")" "{'ECONNRESET': 400}"; done
+}

@@ -40,7 +40,7 @@ struct detour_end;
 struct detour {
 	_Atomic uint32_t next_free;
 	uint32_t index;
-	uint32_t life; /* of the record's number; counted on the asking thread while it is nobody's */
+	uint32_t life; /* of the record's number; counted on by the thread at its end, and by whoever takes it */
 	_Atomic uint32_t
 		holds_app; /* the life in which the thread has, or will have, a dup of the app's socket; 0: none */
 	_Atomic uint32_t is_dropped; /* the life that the app has given up while it was pending */

@@ -146,9 +146,12 @@ static void shut(struct detour *d, enum detour_socket which, bool is_reset)
 	d->is_watched[which] = false;
 }
 
-/* The app's own socket: nobody waits for us any more from here on. */
+/* The app's own socket: nobody waits for us any more from here on. Its number closed, it would still be watched: the
+ * file is the app's. */
 static void let_go_of_app(struct detour *d)
 {
+	if (d->is_watched[DETOUR_APP])
+		silence(d, DETOUR_APP);
 	shut(d, DETOUR_APP, false);
 	atomic_store(&d->holds_app, 0);
 }
@@ -164,6 +167,7 @@ static void finish(struct detour *d, bool is_reset)
 	shut(d, DETOUR_INNER, is_reset);
 	shut(d, DETOUR_UPSTREAM, is_reset);
 	d->phase = DETOUR_FREE;
+	d->life++; /* events of its sockets that are told already are nobody's, also once the record is another's */
 	for (uint32_t i = 0; i < me.count; i++)
 		if (me.alive[i] == d)
 			me.alive[i] = me.alive[--me.count];

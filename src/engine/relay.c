@@ -254,12 +254,14 @@ enum relay_says relay_turn(struct detour *d, int64_t now_ns)
 
 uint32_t relay_events(const struct detour *d, enum detour_socket which)
 {
-	const struct detour_way *in = &d->way[which == DETOUR_INNER ? DETOUR_UP : DETOUR_DOWN];
+	const enum detour_way_name from_it = which == DETOUR_INNER ? DETOUR_UP : DETOUR_DOWN;
+	const struct detour_way *in = &d->way[from_it];
 	const struct detour_way *out = &d->way[which == DETOUR_INNER ? DETOUR_DOWN : DETOUR_UP];
 	uint32_t events = 0;
 	if (which == DETOUR_UPSTREAM && d->end)
 		return EPOLLOUT; /* it is being connected (onward.h) */
-	if (!in->has_ended && in->len < DETOUR_ROOM)
+	/* What nobody is left to take is not read, and would be told for as long as the rest of the other way takes. */
+	if (!in->has_ended && in->len < DETOUR_ROOM && !d->has_failed[sink_of(from_it)])
 		events |= EPOLLIN;
 	if (out->is_full && !out->is_passed_on)
 		events |= EPOLLOUT;

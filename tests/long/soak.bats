@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # Full load for a long time, with servers that fail in every way at random: nothing grows, nothing hangs, the counters agree with those of the
-# servers and the clients, and what is well beside it never notices. SOAK_SECONDS: 45 here, 1200 by `make soak`; SOAK_SEED: which faults when.
+# servers and the clients, and what is well beside it never notices. On top of that the shim injects faults of its own, and has too few places
+# for all who come. SOAK_SECONDS: 45 here, 1200 by `make soak`; SOAK_SEED: which faults when.
 load ../lib/common
 load ../lib/services
 
@@ -47,7 +48,8 @@ flat() { # NAME
 }
 
 loaded() { # NAME PORT: requests for the time of the run; what fails in between is counted and goes on
-	start "$1" bare ab -q -r -k -s 10 -c 16 -n 100000000 -t "$SOAK_SECONDS" "http://127.0.0.1:$2/"
+	# -n after -t, which else means 50,000 requests and no more.
+	start "$1" bare ab -q -r -k -s 10 -c 16 -t "$SOAK_SECONDS" -n 20000000 "http://127.0.0.1:$2/"
 }
 failed_requests() { sed -n 's/^Failed requests: *//p' "$dir/$1.out"; }
 complete_requests() { sed -n 's/^Complete requests: *//p' "$dir/$1.out"; }
@@ -77,7 +79,15 @@ sum_of() { # DESTINATION GROUP: calls of every outcome
 		recovery_max = 500ms
 		trip_on = refused unreachable connect_timeout reset eof answer_timeout stall_timeout deadline abandoned http_gateway
 	END
-	export RESIL_CONF=$dir/resil.conf
+	# A little of every way to shape, cut and refuse what comes from those that are broken anyway.
+	for spec in 'latency percent=3% delay=20ms jitter=20ms' 'reset percent=1%' 'refuse percent=1%' 'slicer percent=2% size=16 delay=1ms direction=down'; do
+		read -r type when <<<"$spec"
+		printf '[fault %s]\ntype = %s\nmatch = 127.0.0.1:%s, 127.0.0.1:%s, 127.0.0.1:%s\n%s\n' "$type" "$type" \
+			"$broken_port" "$broken_too_port" "$broken_three_port" "${when// /$'\n'}"
+	done >>"$dir/resil.conf"
+	# Sixteen come at once; who blocks waits for a place.
+	printf '[destination three]\nmatch = 127.0.0.1:%s\nmax_concurrent = 12\nmax_wait = 20ms\n' "$broken_three_port" >>"$dir/resil.conf"
+	export RESIL_CONF=$dir/resil.conf RESIL_SEED=$SOAK_SEED
 	# One nginx with two upstreams, of which one is well throughout.
 	upstream=$well_port
 	beside=$(free_port)
@@ -100,7 +110,7 @@ sum_of() { # DESTINATION GROUP: calls of every outcome
 	loaded on_broken_too "$other_port"
 	loaded on_well "$beside"
 	mkfifo "$dir/soak.go"
-	LD_PRELOAD=$shim python3 "$root/tests/programs/soak.py" "$broken_three_port" "$SOAK_SECONDS" 8 8 \
+	RESIL_JOURNAL=$dir/journal LD_PRELOAD=$shim python3 "$root/tests/programs/soak.py" "$broken_three_port" "$SOAK_SECONDS" 8 8 \
 		<>"$dir/soak.go" >"$dir/soak.out" 2>"$dir/soak.err" 3>&- &
 	soak_pid=$!
 	started+=("$soak_pid")
@@ -140,6 +150,17 @@ sum_of() { # DESTINATION GROUP: calls of every outcome
 	third=127.0.0.1:$broken_three_port group=$(resil status --json | jq -r '.groups[].group' | grep soak)
 	assert_equal "$(sum_of "$third" "$group")" "$(jq .calls "$dir/soak.out")"
 	assert_equal "$(destination "$third" calls.success -g "$group")" "$(jq .good "$dir/soak.out")"
+	# Every way to inject was met, and its count is the journal's.
+	for type in latency reset refuse slicer; do
+		n=$(destination "$third" "faults.$type" -g "$group")
+		[ "$n" -gt 0 ] || fail "no $type in $(destination "$third" faults -g "$group")"
+		assert_equal "$n" "$(grep -c "^hit $type connect [0-9]* $third\$" "$dir/journal")"
+	done
+	# Each place that was taken is free again, none of them because its owner had died; no circuit but these has come.
+	assert_equal "$(destination "$third" bulkhead -g "$group" | jq -c '[.in_use, .waiting, .limit]')" "[0,0,12]"
+	assert_equal "$(resil metrics -g "$group" | sed -n 's/^resil_bulkhead_reclaimed_total.* //p')" 0
+	assert_equal "$(resil status --json | jq '[.groups[].destinations[]] | length')" 5
+	resil metrics | sed -n 's/^resil_faults_injected_total/injected/p; s/^resil_calls_total/calls/p' >>"$dir/soak.told"
 	# Whom the server has accepted was let through.
 	let_through=$(destination "$third" calls -g "$group" | jq '.success + .failure + .neutral')
 	[ "$(peer_accepted broken_three)" -le "$let_through" ] || fail "$let_through let through, $(peer_accepted broken_three) accepted"
