@@ -514,6 +514,36 @@ r = t.parse(sys.argv[1]).getroot(); print(r.get("tests"), r.get("failures"), len
 	assert_equal "$(peer_accepted second)" 3
 }
 
+@test "verify: circuits of a section and of routes are found; what fails without a fault is told at once" {
+	peer server 127.0.0.1 answer
+	shim_part
+	local at=127.0.0.1:$server_port how
+	for how in 'key = section' $'key = route\nroute = /a'; do
+		cat >"$dir/resil.conf" <<-END
+			[destination kept]
+			match = $at
+			$how
+			failure_threshold = 2
+			connect_timeout = 300ms
+			deadline = 700ms
+			recovery_timeout = 100ms
+			recovery_max = 200ms
+		END
+		run --separate-stderr resil verify -c "$dir/resil.conf" --json "$at" -- curl -sSf "http://$at/a"
+		assert_success
+		assert_equal "$(jq -c '[.kept, .faults[].opened]' <<<"$output")" '[true,true,true,true,true,true]'
+	done
+	run resil verify "$at GET" -- curl -sSf "http://$at/"
+	assert_failure 2
+	run resil verify "sni:$at" -- curl -sSf "http://$at/"
+	assert_failure 2
+	kill "$server_pid"
+	wait_until is_gone "$server_pid"
+	run resil verify "$at" -- curl -sSf "http://$at/"
+	assert_failure 1
+	assert_output --partial 'fails as well'
+}
+
 @test "a fault and a fallback on the same destination: the second server answers in its place, and verify says so (CF8)" {
 	peer server 127.0.0.1 answer
 	peer second 127.0.0.1 answer

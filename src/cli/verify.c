@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
+#include <netdb.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,8 +18,10 @@
 #include "cli/place.h"
 #include "cli/settings.h"
 #include "control/nearby.h"
+#include "control/params.h"
 #include "core/circuit.h"
 #include "core/identity.h"
+#include "core/registry.h"
 #include "policy/fault.h"
 #include "policy/value.h"
 
@@ -25,6 +29,7 @@
 #define RUNS_MAX 50
 #define SETTINGS_MAX 16
 #define FALLBACK_RUNS 5
+#define NAMES 8
 
 static const struct trial {
 	const char *name;
@@ -62,6 +67,18 @@ struct verify {
 	const struct policy *policy;
 	bool has_fallback;
 	int baseline; /* the command's code without a fault */
+	/* What its circuits are called: of key = address one for each address that its name has; of method and route
+	 * also what begins so and has a blank behind it. */
+	char names[NAMES][REGION_NAME_MAX + 1];
+	int n_names;
+	bool is_by_request;
+};
+
+/* The circuits of the destination, together. */
+struct sight {
+	enum breaker_state state; /* of the one that is farthest from closed */
+	uint32_t retry_after_ms;
+	uint64_t calls, success, failure, limits; /* limits: failures that a limit made */
 };
 
 /* ---- running ---- */
@@ -188,23 +205,50 @@ static int run_once(const struct verify *v, const char *fault, int64_t *took_ns)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* The circuit as it is; false: the destination has not been used. */
-static bool look(const struct verify *v, struct circuit_view *view)
+static bool is_its(const struct verify *v, const char *name)
 {
-	struct region r;
-	if (region_open(&r, v->region, true) != 0)
-		return false;
-	int index = nearby_find(&r, v->destination);
-	if (index >= 0)
-		circuit_view(&r, (uint32_t)index, clock_now_ns(), view);
-	region_close(&r);
-	return index >= 0;
+	for (int i = 0; i < v->n_names; i++) {
+		size_t n = strlen(v->names[i]);
+		if (strncasecmp(name, v->names[i], n) == 0 && (!name[n] || (v->is_by_request && name[n] == ' ')))
+			return true;
+	}
+	return false;
 }
 
 static uint64_t kinds_of_limits(const struct circuit_view *v)
 {
 	return v->kinds[FAILURE_CONNECT_TIMEOUT] + v->kinds[FAILURE_ANSWER_TIMEOUT] + v->kinds[FAILURE_STALL_TIMEOUT] +
 	       v->kinds[FAILURE_DEADLINE];
+}
+
+/* The circuits as they are; false: the destination has not been used. */
+static bool look(const struct verify *v, struct sight *sight)
+{
+	struct region r;
+	bool is_used = false;
+	memset(sight, 0, sizeof *sight);
+	sight->state = BREAKER_CLOSED;
+	if (region_open(&r, v->region, true) != 0)
+		return false;
+	for (int i = registry_next(&r, 0); i >= 0; i = registry_next(&r, (uint32_t)i + 1)) {
+		char name[REGION_NAME_MAX + 1];
+		struct circuit_view one;
+		registry_name(&r, (uint32_t)i, name);
+		if (!is_its(v, name))
+			continue;
+		is_used = true;
+		circuit_view(&r, (uint32_t)i, clock_now_ns(), &one);
+		if (one.state == BREAKER_OPEN || sight->state == BREAKER_CLOSED)
+			sight->state = one.state;
+		if (one.retry_after_ms > sight->retry_after_ms)
+			sight->retry_after_ms = one.retry_after_ms;
+		sight->calls += render_total_calls(&one);
+		sight->success += one.success;
+		sight->failure += one.failure;
+		sight->limits += kinds_of_limits(&one);
+	}
+	region_close(&r);
+	return is_used;
 }
 
 /* ---- a trial ---- */
@@ -223,8 +267,8 @@ static bool has_limit(const struct trial *t, const struct policy *p)
 	return p->deadline_ns != 0;
 }
 
-static void judge_faulted(const struct verify *v, const struct trial *t, struct finding *f,
-	const struct circuit_view *view, bool is_used, bool is_open)
+static void judge_faulted(const struct verify *v, const struct trial *t, struct finding *f, const struct sight *seen,
+	bool is_used, bool is_open)
 {
 	const struct policy *p = v->policy;
 	bool is_limited = has_limit(t, p), ends = !t->is_slow || is_limited;
@@ -233,8 +277,8 @@ static void judge_faulted(const struct verify *v, const struct trial *t, struct 
 		f->opened = KEPT;
 		if (!is_open) {
 			snprintf(why, sizeof why, "the circuit stayed %s after %u runs with %llu failures",
-				is_used ? breaker_state_name(view->state) : "unused", f->runs,
-				is_used ? (unsigned long long)view->failure : 0ULL);
+				is_used ? breaker_state_name(seen->state) : "unused", f->runs,
+				(unsigned long long)seen->failure);
 			breaks(f, &f->opened, why);
 		}
 	}
@@ -242,7 +286,7 @@ static void judge_faulted(const struct verify *v, const struct trial *t, struct 
 		f->held = KEPT;
 		if (f->killed)
 			breaks(f, &f->held, "a run did not end, though a limit is set");
-		else if (!is_used || kinds_of_limits(view) == 0)
+		else if (seen->limits == 0)
 			breaks(f, &f->held, "no limit was met");
 	} else if (t->is_slow && f->killed) {
 		snprintf(f->why, sizeof f->why, "it hung: no %s is set",
@@ -254,16 +298,16 @@ static void judge_faulted(const struct verify *v, const struct trial *t, struct 
 static void recover(const struct verify *v, struct finding *f)
 {
 	int64_t until = clock_now_ns() + v->recovery_ns, took;
-	struct circuit_view view = {.state = BREAKER_CLOSED};
+	struct sight seen = {.state = BREAKER_CLOSED};
 	int code = -1;
 	f->recovered = KEPT;
 	do {
-		if (look(v, &view) && view.state == BREAKER_OPEN && view.retry_after_ms > 0) {
-			usleep(view.retry_after_ms < 1000 ? view.retry_after_ms * 1000 : 1000000);
+		if (look(v, &seen) && seen.state == BREAKER_OPEN && seen.retry_after_ms > 0) {
+			usleep(seen.retry_after_ms < 1000 ? seen.retry_after_ms * 1000 : 1000000);
 			continue;
 		}
 		code = run_once(v, NULL, &took);
-		if (code == v->baseline && (!look(v, &view) || view.state == BREAKER_CLOSED))
+		if (code == v->baseline && (!look(v, &seen) || seen.state == BREAKER_CLOSED))
 			return;
 		usleep(50000);
 	} while (clock_now_ns() < until);
@@ -271,14 +315,14 @@ static void recover(const struct verify *v, struct finding *f)
 	char within[24];
 	ms_text(within, sizeof within, (uint64_t)(v->recovery_ns / NS_PER_MS));
 	snprintf(why, sizeof why, "%s after it was lifted: code %d (%d without a fault), circuit %s", within, code,
-		v->baseline, breaker_state_name(view.state));
+		v->baseline, breaker_state_name(seen.state));
 	breaks(f, &f->recovered, why);
 }
 
 static void try_one(const struct verify *v, const struct trial *t, struct finding *f)
 {
 	char fault[FAULT_SPEC_MAX + 1];
-	struct circuit_view view = {.state = BREAKER_CLOSED};
+	struct sight seen = {.state = BREAKER_CLOSED};
 	bool is_used = false, is_open = false;
 	int64_t took = 0;
 	int code = 0;
@@ -293,12 +337,12 @@ static void try_one(const struct verify *v, const struct trial *t, struct findin
 		f->runs++;
 		f->killed += code < 0;
 		f->longest_ns = took > f->longest_ns ? took : f->longest_ns;
-		is_used = look(v, &view);
-		is_open = is_used && view.state != BREAKER_CLOSED;
+		is_used = look(v, &seen);
+		is_open = is_used && seen.state != BREAKER_CLOSED;
 		if (code < 0 && !has_limit(t, v->policy))
 			break; /* the others would hang as well */
 	}
-	judge_faulted(v, t, f, &view, is_used, is_open);
+	judge_faulted(v, t, f, &seen, is_used, is_open);
 	/* A run that meets the open circuit: at once, and where there is a fallback, served. */
 	if (is_open) {
 		code = run_once(v, fault, &took);
@@ -441,6 +485,37 @@ static bool find_fallback(const struct policy *p)
 	return value_at[0] && strcmp(value_at, "off") != 0;
 }
 
+static void add_name(struct verify *v, const struct addr *a)
+{
+	struct text t = TEXT_ON(v->names[v->n_names]);
+	addr_text(&t, a);
+	v->n_names++;
+}
+
+static void name_circuits(struct verify *v, const struct place *p)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+	struct addrinfo *found = NULL;
+	enum policy_key key = v->policy->key;
+	v->is_by_request = key == POLICY_KEY_METHOD || key == POLICY_KEY_ROUTE;
+	if (key == POLICY_KEY_SECTION && v->policy->section[0]) {
+		text_copy(v->names[v->n_names++], sizeof v->names[0], v->policy->section);
+	} else if ((key == POLICY_KEY_ADDRESS || key == POLICY_KEY_SECTION) && p->name[0]) {
+		if (getaddrinfo(p->name, NULL, &hints, &found) != 0)
+			return;
+		for (const struct addrinfo *i = found; i && v->n_names < NAMES; i = i->ai_next) {
+			struct addr a;
+			if (!addr_from_sockaddr(&a, i->ai_addr, i->ai_addrlen))
+				continue;
+			a.port = p->addr.port;
+			add_name(v, &a);
+		}
+		freeaddrinfo(found);
+	} else {
+		text_copy(v->names[v->n_names++], sizeof v->names[0], p->shown);
+	}
+}
+
 static bool prepare(struct verify *v)
 {
 	const char *base = getenv("TMPDIR");
@@ -464,7 +539,7 @@ static bool prepare(struct verify *v)
 /* Once without a fault: does it use the destination, and what is its code? */
 static bool take_baseline(struct verify *v)
 {
-	struct circuit_view view;
+	struct sight seen;
 	int64_t took;
 	v->baseline = run_once(v, NULL, &took);
 	if (v->baseline >= RUN_FAILED && v->baseline <= RUN_ABSENT) {
@@ -477,9 +552,16 @@ static bool take_baseline(struct verify *v)
 			v->command[0]);
 		return false;
 	}
-	if (!look(v, &view) || render_total_calls(&view) == 0) {
+	if (!look(v, &seen) || seen.calls == 0) {
 		fprintf(stderr,
 			"resil verify: %s made no call to %s: 'resil status' tells how it calls its destinations\n",
+			v->command[0], v->destination);
+		return false;
+	}
+	if (seen.failure && !seen.success) {
+		fprintf(stderr,
+			"resil verify: without a fault, what %s asks of %s fails as well: there is nothing to compare "
+			"with\n",
 			v->command[0], v->destination);
 		return false;
 	}
@@ -570,6 +652,8 @@ static int run_verify(const struct verb *verb, int argc, char **argv)
 	const char *wrong = place_read(argv[optind], &place);
 	if (wrong)
 		return usage_error(verb, "'%s': %s", v.destination, wrong);
+	if (place.is_said || place.request[0])
+		return usage_error(verb, "faults meet connections: where they lead to is due, as in api.internal:443");
 	v.destination = place.shown;
 	if (!settings_load(&s, v.config, set[0] ? set : own_getenv("RESIL_SET")))
 		return EXIT_FAILED;
@@ -583,6 +667,7 @@ static int run_verify(const struct verb *verb, int argc, char **argv)
 	if (!v.policy)
 		return usage_error(verb, "%s is not guarded: no match names it", v.destination);
 	v.has_fallback = find_fallback(v.policy);
+	name_circuits(&v, &place);
 	int code = verify(&v);
 	settings_free(&s);
 	return code;
