@@ -120,9 +120,11 @@ static int listen_at(const char *address)
 	char host[256];
 	const char *colon = address ? strrchr(address, ':') : NULL;
 	size_t n = colon ? (size_t)(colon - address) : 0;
+	uint64_t number;
 	struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM},
 			*found;
-	if (!address || !colon || n >= sizeof host)
+	/* getaddrinfo() takes 99999 for 34463. */
+	if (!address || !colon || n >= sizeof host || !params_u64(colon + 1, &number) || number > 65535)
 		return -EINVAL;
 	bool is_v6 = n >= 2 && address[0] == '[' && colon[-1] == ']';
 	snprintf(host, sizeof host, "%.*s", (int)(is_v6 ? n - 2 : n), address + is_v6);
