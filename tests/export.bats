@@ -171,7 +171,7 @@ exporting() { # ADDRESS [OPTIONS]
 	run -2 resil export --listen nowhere
 	assert_line --index 0 "resil export: 'nowhere' is no address; 127.0.0.1:9469, [::1]:9469 and :9469 are"
 	run -2 resil export --listen example.org:80
-	run -2 timeout 10 resil export --listen 127.0.0.1:99999
+	run -2 resil export --listen 127.0.0.1:99999
 	run -2 resil export --textfile "$dir" --every 5
 	run -2 resil export --listen 127.0.0.1:0 --json
 }

@@ -3,6 +3,7 @@
 load lib/common
 load lib/services
 load lib/asker
+bats_require_minimum_version 1.5.0
 
 # run_with FAULT COMMAND...: by resil run, with no breaker of its own.
 run_with() {
@@ -512,6 +513,20 @@ r = t.parse(sys.argv[1]).getroot(); print(r.get("tests"), r.get("failures"), len
 		n=$((n + 1))
 	done
 	assert_equal "$(peer_accepted second)" 3
+}
+
+@test "a journal that cannot be written, one that is no file: the program is not started" {
+	local what
+	mkdir "$dir/folder"
+	ln -s "$dir/elsewhere" "$dir/link"
+	for what in "--journal=$dir/none/here" "--journal=$dir/link" "--journal=$dir/folder" "--replay=$dir/none" "--replay=$dir/folder" \
+		"--journal=$dir/$(printf 'a/%.0s' {1..300})b"; do
+		run -125 resil run "$what" -- touch "$dir/ran"
+		assert_line --partial "resil run: ${what%%=*}: ${what#*=}: "
+	done
+	refute [ -e "$dir/ran" ]
+	resil run --journal "$dir/chaos.log" -- true
+	resil run --replay "$dir/chaos.log" -- true
 }
 
 @test "verify: circuits of a section and of routes are found; what fails without a fault is told at once" {

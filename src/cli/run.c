@@ -2,9 +2,11 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -13,6 +15,8 @@
 #include "cli/shim.h"
 #include "policy/ambient.h"
 #include "policy/fault.h"
+
+#define JOURNAL_PATH_MAX 511 /* the shim keeps no more of it */
 
 /* ---- the shim ---- */
 
@@ -194,11 +198,7 @@ static int read_options(const struct verb *verb, int argc, char **argv, struct p
 				return RUN_FAILED;
 			break;
 		case 'J': p->journal = optarg; break;
-		case 'R':
-			if (access(optarg, R_OK) != 0)
-				return wrong(verb, "--replay: '%s' cannot be read", optarg);
-			p->replay = optarg;
-			break;
+		case 'R': p->replay = optarg; break;
 		case 'r': p->is_required = true; break;
 		case 'v': p->is_verbose = true; break;
 		case 'h': verb_print_help(verb, stdout); return EXIT_DONE;
@@ -311,6 +311,39 @@ static bool set_path(const char *name, const char *path)
 	return setenv(name, full, 1) == 0;
 }
 
+/* The shim says nothing where it can neither write the one nor read the other: it is told here. */
+static bool journals_are_right(const struct plan *p)
+{
+	struct stat st;
+	const char *why = NULL;
+	char here[PATH_MAX];
+	size_t most = JOURNAL_PATH_MAX, before = getcwd(here, sizeof here) ? strlen(here) + 1 : 0;
+	if (p->replay) {
+		if (strlen(p->replay) + (p->replay[0] == '/' ? 0 : before) > most)
+			why = "the path is too long";
+		else if (stat(p->replay, &st) != 0 || access(p->replay, R_OK) != 0)
+			why = strerror(errno);
+		else if (!S_ISREG(st.st_mode))
+			why = "not a regular file";
+		if (why) {
+			fprintf(stderr, "resil run: --replay: %s: %s\n", p->replay, why);
+			return false;
+		}
+	}
+	if (p->journal) {
+		int fd = open(p->journal, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+		if (strlen(p->journal) + (p->journal[0] == '/' ? 0 : before) > most)
+			why = "the path is too long";
+		else if (fd < 0)
+			why = errno == ELOOP ? "a symbolic link" : strerror(errno);
+		if (fd >= 0)
+			close(fd);
+		if (why)
+			fprintf(stderr, "resil run: --journal: %s: %s\n", p->journal, why);
+	}
+	return !why;
+}
+
 static bool set_environment(const struct plan *p)
 {
 	char absolute[PATH_MAX];
@@ -345,7 +378,7 @@ static int run_run(const struct verb *verb, int argc, char **argv)
 	if (code >= 0)
 		return code;
 	char **command = argv + optind;
-	if (!take_ambient(&p) || !configuration_is_right(&p)) {
+	if (!take_ambient(&p) || !configuration_is_right(&p) || !journals_are_right(&p)) {
 		fprintf(stderr, "resil run: %s is not started\n", command[0]);
 		return RUN_FAILED;
 	}
