@@ -146,8 +146,21 @@ static bool read_field(struct http1_head *head, const char *name, size_t n, cons
 	}
 }
 
+static inline uint64_t load8(const char *p)
+{
+	uint64_t x;
+	memcpy(&x, p, sizeof x);
+	return x;
+}
+
+static inline bool is8(const char *p, const char word[static 8])
+{
+	return load8(p) == load8(word);
+}
+
 /* From the first field to behind the blank line; null: not all there, or not plain. */
-static const char *read_fields(const char *p, const char *end, struct http1_head *head)
+__attribute__((always_inline)) static inline const char *read_fields(
+	const char *p, const char *end, struct http1_head *head)
 {
 	for (;;) {
 		if (end - p < 2)
@@ -211,10 +224,11 @@ size_t http1_skim_request(const char *start, const char *end, struct http1_head 
 	if (!p || *p != '/')
 		return 0;
 	p = span(p, end, '!', true);
-	if (end - p < 11 || memcmp(p, " HTTP/1.", 8) != 0 || (p[8] != '1' && p[8] != '0') || p[9] != '\r' ||
-		p[10] != '\n')
+	if (end - p < 11 || !is8(p, " HTTP/1."))
 		return 0;
-	head->is_new = p[8] == '1';
+	head->is_new = is8(p + 3, "TP/1.1\r\n");
+	if (!head->is_new && !is8(p + 3, "TP/1.0\r\n"))
+		return 0;
 	p = read_fields(p + 11, end, head);
 	return p ? (size_t)(p - start) : 0;
 }
@@ -224,14 +238,15 @@ size_t http1_skim_answer(const char *start, const char *end, struct http1_head *
 	const char *p = start;
 
 	*head = (struct http1_head){0};
-	if (end - p < 17 || memcmp(p, "HTTP/1.", 7) != 0 || (p[7] != '1' && p[7] != '0') || p[8] != ' ')
+	if (end - p < 17)
 		return 0;
-	head->is_new = p[7] == '1';
-	for (int i = 9; i < 12; i++) {
-		if (p[i] < '0' || p[i] > '9')
-			return 0;
-		head->status = (uint16_t)(head->status * 10 + p[i] - '0');
-	}
+	head->is_new = is8(p, "HTTP/1.1");
+	if ((!head->is_new && !is8(p, "HTTP/1.0")) || p[8] != ' ')
+		return 0;
+	unsigned hundreds = (unsigned)(p[9] - '0'), tens = (unsigned)(p[10] - '0'), ones = (unsigned)(p[11] - '0');
+	if (hundreds > 9 || tens > 9 || ones > 9)
+		return 0;
+	head->status = (uint16_t)(hundreds * 100 + tens * 10 + ones);
 	if (p[12] != ' ')
 		return 0;
 	p = span(p + 13, end, ' ', false);
