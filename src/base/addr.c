@@ -35,7 +35,7 @@ static bool addr_from_unix(struct addr *a, const struct sockaddr *sa, socklen_t 
 	return true;
 }
 
-bool addr_from_sockaddr(struct addr *a, const struct sockaddr *sa, socklen_t len)
+bool addr_from_sockaddr_otherwise(struct addr *a, const struct sockaddr *sa, socklen_t len)
 {
 	if (!addr_may_be_mapped(sa) || len < (socklen_t)sizeof(sa_family_t))
 		return false;
@@ -48,17 +48,6 @@ bool addr_from_sockaddr(struct addr *a, const struct sockaddr *sa, socklen_t len
 	/* memcpy: callers hand in packed buffers. */
 	sa_family_t family;
 	memcpy(&family, (const char *)sa + offsetof(struct sockaddr, sa_family), sizeof family);
-	if (family == AF_INET) {
-		struct sockaddr_in in;
-		if (len < (socklen_t)sizeof in)
-			return false;
-		memcpy(&in, sa, sizeof in);
-		memcpy(a->ip, v4_prefix, sizeof v4_prefix);
-		memcpy(a->ip + 12, &in.sin_addr, 4);
-		a->port = ntohs(in.sin_port);
-		a->family = ADDR_INET;
-		return true;
-	}
 	if (family == AF_INET6) {
 		/* The kernel takes the 24 octets of RFC 2133, without the zone, as well. */
 		struct sockaddr_in6 in6 = {.sin6_scope_id = 0};

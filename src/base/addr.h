@@ -3,8 +3,10 @@
 #ifndef RESIL_BASE_ADDR_H
 #define RESIL_BASE_ADDR_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "base/text.h"
@@ -30,7 +32,26 @@ static inline bool addr_may_be_mapped(const void *at)
 	return (uintptr_t)at >= 0x10000 && (uintptr_t)at < 0x800000000000ull;
 }
 /* Reads a sockaddr; false for other families, short lengths and null pointers (the kernel then judges it). */
-bool addr_from_sockaddr(struct addr *a, const struct sockaddr *sa, socklen_t len);
+bool addr_from_sockaddr_otherwise(struct addr *a, const struct sockaddr *sa, socklen_t len);
+static inline bool addr_from_sockaddr(struct addr *a, const struct sockaddr *sa, socklen_t len)
+{
+	struct sockaddr_in in;
+	/* memcpy: callers hand in packed buffers. */
+	if (!addr_may_be_mapped(sa) || len < (socklen_t)sizeof in)
+		return addr_from_sockaddr_otherwise(a, sa, len);
+	memcpy(&in, sa, sizeof in);
+	if (in.sin_family != AF_INET)
+		return addr_from_sockaddr_otherwise(a, sa, len);
+	const uint32_t prefix[3] = {0, 0, htonl(0xffff)};
+	/* Field by field: a connect that is rejected should not pay for clearing room for the longest path. */
+	a->family = ADDR_INET;
+	a->unix_len = 0;
+	a->port = ntohs(in.sin_port);
+	a->scope = 0;
+	memcpy(a->ip, prefix, sizeof prefix);
+	memcpy(a->ip + 12, &in.sin_addr, 4);
+	return true;
+}
 /* An IP literal ("10.0.0.1", "fd00::1", "[fd00::1]", "fe80::1%2"); false when it is none. port is left 0. */
 bool addr_from_literal(struct addr *a, const char *s);
 bool addr_is_v4(const struct addr *a);

@@ -9,27 +9,58 @@
 
 #include "base/sys.h"
 
+static inline bool read_raw(int fd, struct tcp_info *raw, socklen_t *len)
+{
+	*len = sizeof *raw;
+	if (sys_getsockopt(fd, IPPROTO_TCP, TCP_INFO, raw, len) != 0)
+		return false;
+	if (__builtin_expect(*len < sizeof *raw, 0)) /* an older kernel */
+		memset((char *)raw + *len, 0, sizeof *raw - *len);
+	return true;
+}
+
+static bool has_bytes(socklen_t len)
+{
+	return len >=
+	       offsetof(struct tcp_info, tcpi_bytes_retrans) + sizeof(((struct tcp_info *)0)->tcpi_bytes_retrans);
+}
+
+static void take(struct tcpinfo *info, const struct tcp_info *raw, socklen_t len)
+{
+	*info = (struct tcpinfo){
+		.state = raw->tcpi_state,
+		.retransmits = raw->tcpi_retransmits,
+		.has_bytes = has_bytes(len),
+		.unacked = raw->tcpi_unacked,
+		.notsent = raw->tcpi_notsent_bytes,
+		.last_data_sent_ms = raw->tcpi_last_data_sent,
+		.last_data_recv_ms = raw->tcpi_last_data_recv,
+		.bytes_sent = raw->tcpi_bytes_sent,
+		.bytes_repeated = raw->tcpi_bytes_retrans,
+		.bytes_received = raw->tcpi_bytes_received,
+	};
+}
+
 bool tcpinfo_read(int fd, struct tcpinfo *info)
 {
 	struct tcp_info raw;
-	socklen_t len = sizeof raw;
-	if (sys_getsockopt(fd, IPPROTO_TCP, TCP_INFO, &raw, &len) != 0)
+	socklen_t len;
+	if (!read_raw(fd, &raw, &len))
 		return false;
-	if (__builtin_expect(len < sizeof raw, 0)) /* an older kernel */
-		memset((char *)&raw + len, 0, sizeof raw - len);
-	*info = (struct tcpinfo){
-		.state = raw.tcpi_state,
-		.retransmits = raw.tcpi_retransmits,
-		.has_bytes = len >= offsetof(struct tcp_info, tcpi_bytes_retrans) + sizeof raw.tcpi_bytes_retrans,
-		.unacked = raw.tcpi_unacked,
-		.notsent = raw.tcpi_notsent_bytes,
-		.last_data_sent_ms = raw.tcpi_last_data_sent,
-		.last_data_recv_ms = raw.tcpi_last_data_recv,
-		.bytes_sent = raw.tcpi_bytes_sent,
-		.bytes_repeated = raw.tcpi_bytes_retrans,
-		.bytes_received = raw.tcpi_bytes_received,
-	};
+	take(info, &raw, len);
 	return true;
+}
+
+enum tcpinfo_use tcpinfo_read_use(int fd, struct tcpinfo *info)
+{
+	struct tcp_info raw;
+	socklen_t len;
+	if (!read_raw(fd, &raw, &len) || !has_bytes(len))
+		return TCPINFO_UNKNOWN;
+	if (raw.tcpi_bytes_sent == 0 && raw.tcpi_bytes_received <= 1)
+		return TCPINFO_UNUSED;
+	take(info, &raw, len);
+	return TCPINFO_USED;
 }
 
 uint32_t tcpinfo_unread(int fd)

@@ -22,7 +22,9 @@
 
 void blocking_set_timeout(int fd, int64_t us)
 {
-	struct timeval tv = {.tv_sec = us / 1000000, .tv_usec = us % 1000000};
+	/* Unsigned, it takes half as long. */
+	struct timeval tv = {
+		.tv_sec = (time_t)((uint64_t)us / 1000000), .tv_usec = (suseconds_t)((uint64_t)us % 1000000)};
 	sys_setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv);
 }
 
@@ -73,7 +75,7 @@ int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t n
 	int r, err, saved = errno;
 	bool is_first = true;
 	for (;;) {
-		int64_t left_us = (deadline_ns - now + 999) / 1000;
+		int64_t left_us = deadline_ns > now ? (int64_t)((uint64_t)(deadline_ns - now + 999) / 1000) : 0;
 		/* Closed by another thread while we waited: the number may be another's by now, and is touched no more
 		 * (C7). */
 		if (!is_first && !is_same_life(s, word)) {
@@ -85,7 +87,7 @@ int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t n
 			err = ETIMEDOUT;
 			break;
 		}
-		int64_t piece_us = left_us > FINE_US ? left_us / 8 * 7 : left_us;
+		int64_t piece_us = left_us > FINE_US ? (left_us >> 3) * 7 : left_us;
 		blocking_set_timeout(fd, piece_us);
 		r = real.connect(fd, to, len);
 		err = r < 0 ? errno : 0;

@@ -49,13 +49,13 @@ static struct call *at(uint32_t index)
 }
 
 /* No further connect may ride on it. */
-static void leave_group(struct call *c)
+static inline void leave_group(struct call *c)
 {
 	if (atomic_load_explicit(&c->is_group, memory_order_relaxed) && atomic_exchange(&c->is_group, false))
 		atomic_fetch_sub(&call_live_groups, 1);
 }
 
-static void give(uint32_t index)
+static inline void give(uint32_t index)
 {
 	leave_group(at(index));
 	atomic_fetch_sub(&live, 1);

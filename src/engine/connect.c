@@ -70,7 +70,8 @@ struct attempt {
 	bool is_refused; /* by the breaker, and a fallback may stand in */
 };
 
-static bool is_rejected(const struct guard *g, int64_t now_ns, struct circuit_token *token)
+static inline __attribute__((always_inline)) bool is_rejected(
+	const struct guard *g, int64_t now_ns, struct circuit_token *token)
 {
 	if (__builtin_expect(g->is_group || call_send_was_rejected, 0) &&
 		circuit_is_open(g->region, g->destination, &g->rules, now_ns) && call_is_rejected_again(g, now_ns))
@@ -84,7 +85,8 @@ static bool is_rejected(const struct guard *g, int64_t now_ns, struct circuit_to
 
 /* What is left for this connect: its own limit, of the call's deadline, and of the ambient one (C2, C3). At least a
  * microsecond: one that has passed ends it at once, and as a limit. */
-static int64_t limit_of(const struct guard *g, uint32_t call, uint32_t traits, int64_t now_ns)
+static inline __attribute__((always_inline)) int64_t limit_of(
+	const struct guard *g, uint32_t call, uint32_t traits, int64_t now_ns)
 {
 	const struct guard_limits *l = &g->limits;
 	int64_t limit = traits & TRAIT_UNIX ? 0 : l->connect_ns;
@@ -176,7 +178,8 @@ static __attribute__((noinline)) enum connect_begun begin_bounded(
 }
 
 /* at->guard, at->begun_ns: found by the caller. */
-static inline enum connect_begun begin_guarded(struct slot *s, int fd, struct attempt *at)
+static inline __attribute__((always_inline)) enum connect_begun begin_guarded_here(
+	struct slot *s, int fd, struct attempt *at)
 {
 	const struct guard *g = &at->guard;
 	int64_t now = at->begun_ns;
@@ -221,7 +224,8 @@ static inline enum connect_begun begin_guarded(struct slot *s, int fd, struct at
 	atomic_store_explicit(&s->deadline_ns, at->limit_ns ? now + at->limit_ns : 0, memory_order_relaxed);
 	atomic_store_explicit(&s->cookie, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->endpoint, g->endpoint, memory_order_relaxed);
-	atomic_fetch_and_explicit(&s->traits, ~(uint32_t)(TRAIT_TOLD | TRAIT_TWIN), memory_order_relaxed);
+	if (traits & (TRAIT_TOLD | TRAIT_TWIN))
+		atomic_fetch_and_explicit(&s->traits, ~(uint32_t)(TRAIT_TOLD | TRAIT_TWIN), memory_order_relaxed);
 	slot_put_call(s, word, call);
 	/* Before the system call: another thread's event loop may see the outcome first. */
 	if (!slot_change(s, word, SLOT_CONNECTING, false)) {
@@ -238,24 +242,50 @@ static inline enum connect_begun begin_guarded(struct slot *s, int fd, struct at
 	return CONNECT_TRACKED;
 }
 
-static enum connect_begun begin(struct slot *s, int fd, const struct addr *a, struct attempt *at)
+static inline __attribute__((always_inline)) enum connect_begun begin_here(
+	struct slot *s, int fd, const struct addr *a, struct attempt *at)
 {
 	at->begun_ns = clock_now_ns();
 	at->is_refused = false;
 	detour_closing(fd); /* a former connect of this socket */
-	return guard_find(a, at->begun_ns, &at->guard) ? begin_guarded(s, fd, at) : CONNECT_PASSES;
+	return guard_find(a, at->begun_ns, &at->guard) ? begin_guarded_here(s, fd, at) : CONNECT_PASSES;
 }
 
+/* The same for those who are not in everybody's way. */
+static __attribute__((noinline)) enum connect_begun begin_guarded(struct slot *s, int fd, struct attempt *at)
+{
+	return begin_guarded_here(s, fd, at);
+}
+static __attribute__((noinline)) enum connect_begun begin(
+	struct slot *s, int fd, const struct addr *a, struct attempt *at)
+{
+	return begin_here(s, fd, a, at);
+}
+
+static __attribute__((noinline)) bool settle_first_otherwise(
+	const struct attempt *at, int fd, int r, int err, const struct sockaddr *to, socklen_t len);
+
 /* The first outcome: r and err of connect. True: the call is over, its destination was not to be had. */
-static bool settle_first(const struct attempt *at, int fd, int r, int err, const struct sockaddr *to, socklen_t len)
+static inline bool settle_first(
+	const struct attempt *at, int fd, int r, int err, const struct sockaddr *to, socklen_t len)
+{
+	struct slot *s = at->slot;
+	if (__builtin_expect(r == 0 && !(atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_EARLY), 1)) {
+		outcome_succeeded(s, at->word, fd, clock_now_ns());
+		return false;
+	}
+	return settle_first_otherwise(at, fd, r, err, to, len);
+}
+
+static bool settle_first_otherwise(
+	const struct attempt *at, int fd, int r, int err, const struct sockaddr *to, socklen_t len)
 {
 	struct slot *s = at->slot;
 	uint32_t call = err == ETIMEDOUT ? slot_peek_call(s, at->word) : CALL_NONE;
 	if (call != CALL_NONE && at->limit_ns && clock_now_ns() - at->begun_ns >= at->limit_ns)
 		call_tell_deadline(call, "connect", at->limit_ns);
 	if (r == 0) {
-		bool is_early = atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_EARLY;
-		if (!is_early || outcome_is_connected(fd))
+		if (outcome_is_connected(fd))
 			outcome_succeeded(s, at->word, fd, clock_now_ns());
 		return false; /* TCP_FASTOPEN_CONNECT: the first write sends the SYN; its limit begins there */
 	}
@@ -368,7 +398,8 @@ static __attribute__((noinline, cold)) int connect_teed(
 }
 
 /* The connect of a slot in CONNECTING, as the app asked or in its place. *is_over: as settle_first. */
-static int carry_out(const struct attempt *at, int fd, const struct sockaddr *to, socklen_t len, bool *is_over)
+static inline __attribute__((always_inline)) int carry_out_here(
+	const struct attempt *at, int fd, const struct sockaddr *to, socklen_t len, bool *is_over)
 {
 	struct slot *s = at->slot;
 	struct detour_ask ask = {.to = to, .len = len};
@@ -389,6 +420,12 @@ static int carry_out(const struct attempt *at, int fd, const struct sockaddr *to
 	if (r < 0)
 		errno = err;
 	return r;
+}
+
+static __attribute__((noinline)) int carry_out(
+	const struct attempt *at, int fd, const struct sockaddr *to, socklen_t len, bool *is_over)
+{
+	return carry_out_here(at, fd, to, len, is_over);
 }
 
 /* A connect of the app's own has failed, errno says how; what the configuration has in its place. */
@@ -436,7 +473,7 @@ int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
 		return -1;
 	/* Nothing on the way touches errno but a rejection: success leaves it as found. */
 	struct attempt at;
-	enum connect_begun begun = prepare(s, fd, &a) ? begin(s, fd, &a, &at) : CONNECT_PASSES;
+	enum connect_begun begun = prepare(s, fd, &a) ? begin_here(s, fd, &a, &at) : CONNECT_PASSES;
 	if (begun == CONNECT_REJECTED) {
 		if (__builtin_expect(at.is_refused, 0))
 			return fall_back(&at, s, fd, &a, to, len);
@@ -445,7 +482,7 @@ int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
 	if (begun == CONNECT_PASSES)
 		return real.connect(fd, to, len);
 	bool may_fall_back = __builtin_expect(at.guard.has_fallback, 0) && !at.is_nonblocking, is_over;
-	int r = carry_out(&at, fd, to, len, &is_over);
+	int r = carry_out_here(&at, fd, to, len, &is_over);
 	return is_over && may_fall_back ? fall_back(&at, s, fd, &a, to, len) : r;
 }
 

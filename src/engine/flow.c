@@ -233,7 +233,7 @@ static bool leads_to_flow(uint64_t word)
 	return state == SLOT_FLOWING || state == SLOT_CONNECTED || state == SLOT_EXPIRED;
 }
 
-static __attribute__((noinline)) void unused_closes(struct slot *s, uint32_t call, int fd, int64_t now_ns);
+static void unused_closes(struct slot *s, uint32_t call, int fd, int64_t now_ns);
 
 /* The other descriptors that lead to it: one of them is armed in the place of one that goes. */
 static void arm_another(const struct flow *f, int but)
@@ -252,16 +252,15 @@ static void arm_another(const struct flow *f, int but)
 
 void flow_closing(struct slot *s, uint64_t word, int fd, int64_t now_ns)
 {
-	bool is_open = slot_state_of(word) == SLOT_OPEN;
-	if (!is_open && !leads_to_flow(word))
-		return;
-	uint32_t index = slot_take_call(s, word);
-	if (index == SLOT_NO_CALL)
-		return;
-	if (is_open) {
-		unused_closes(s, index, fd, now_ns);
+	if (slot_state_of(word) == SLOT_OPEN) {
+		uint32_t call = slot_take_call(s, word);
+		if (call != SLOT_NO_CALL)
+			unused_closes(s, call, fd, now_ns);
 		return;
 	}
+	uint32_t index = leads_to_flow(word) ? slot_take_call(s, word) : SLOT_NO_CALL;
+	if (index == SLOT_NO_CALL)
+		return;
 	struct flow *f = pool_at(&flow_pool, index);
 	if (atomic_fetch_sub(&f->paths, 1) == 1) {
 		flow_hung_up(f, fd, FLOW_OVER, now_ns);
@@ -679,7 +678,8 @@ static bool is_ended_by_peer(const struct tcpinfo *info, int fd)
 	return (info->state == TCP_CLOSE || info->state == TCP_CLOSE_WAIT) && tcpinfo_unread(fd) == 0;
 }
 
-/* No hook has seen an octet: pool warmers, or programs whose octets pass elsewhere (C10). info null: not known. */
+/* No hook has seen an octet: pool warmers, or programs whose octets pass elsewhere (C10). info null: not known. What is
+ * unused for the kernel, too, is neutral. */
 static struct verdict verdict_of_unused(const struct ending *e, const struct tcpinfo *info, int fd, int64_t now_ns)
 {
 	if (!info || info->bytes_sent == 0)
@@ -695,14 +695,24 @@ static struct verdict verdict_of_unused(const struct ending *e, const struct tcp
 }
 
 /* The end of a connection that no hook has seen used, and its call's. */
-static __attribute__((noinline)) void unused_closes(struct slot *s, uint32_t call, int fd, int64_t now_ns)
+static __attribute__((noinline)) void used_unseen_closes(
+	uint32_t call, const struct tcpinfo *info, int fd, int64_t now_ns)
 {
 	struct ending e = {.guard = call_guard(call), .call = call + 1, .begun_ns = call_begun_ns(call)};
+	struct verdict v = verdict_of_unused(&e, info, fd, now_ns);
+	call_end(call, v.outcome, v.kind, now_ns, v.outcome == BREAKER_NEUTRAL ? -1 : now_ns - e.begun_ns);
+}
+
+static void unused_closes(struct slot *s, uint32_t call, int fd, int64_t now_ns)
+{
 	struct tcpinfo info;
 	bool is_shared = atomic_load_explicit(&s->forks, memory_order_relaxed) != process_forks(); /* E4 */
-	bool is_known = !is_shared && fd >= 0 && !guest_is_restricted() && tcpinfo_read(fd, &info) && info.has_bytes;
-	struct verdict v = verdict_of_unused(&e, is_known ? &info : NULL, fd, now_ns);
-	call_end(call, v.outcome, v.kind, now_ns, v.outcome == BREAKER_NEUTRAL ? -1 : now_ns - e.begun_ns);
+	enum tcpinfo_use use =
+		is_shared || fd < 0 || guest_is_restricted() ? TCPINFO_UNKNOWN : tcpinfo_read_use(fd, &info);
+	if (use == TCPINFO_USED)
+		used_unseen_closes(call, &info, fd, now_ns);
+	else
+		call_end(call, BREAKER_NEUTRAL, 0, now_ns, -1);
 }
 
 /* The peer has ended it, and the app closes without having read that. */

@@ -193,17 +193,18 @@ static inline void flow_let_go(struct flow *f)
 }
 static inline struct flow *flow_hold(struct slot *s, uint64_t word)
 {
-	struct flow *f = flow_peek(s, word);
-	if (__builtin_expect(!f, 0))
-		return f;
+	uint64_t led = atomic_load_explicit(&s->call, memory_order_acquire);
+	if (__builtin_expect(led >> 32 != word >> 32 || !(uint32_t)led, 0))
+		return (struct flow *)0;
+	struct flow *f = (struct flow *)(void *)flow_pool.base + ((uint32_t)led - 1);
 	uint32_t refs = atomic_load_explicit(&f->refs, memory_order_relaxed);
 	do {
 		if (refs == 0)
 			return (struct flow *)0;
 	} while (!atomic_compare_exchange_weak_explicit(
 		&f->refs, &refs, refs + 1, memory_order_acquire, memory_order_relaxed));
-	/* Of this life still? Then it stays so while it is held. */
-	if (__builtin_expect(flow_peek(s, word) == f, 1))
+	/* Does the slot lead to it still? Then it stays of this life while it is held. */
+	if (__builtin_expect(atomic_load_explicit(&s->call, memory_order_acquire) == led, 1))
 		return f;
 	flow_let_go(f);
 	return (struct flow *)0;

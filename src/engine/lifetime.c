@@ -37,7 +37,7 @@ static bool hand_over(struct slot *s, uint64_t word, int fd)
 	return false;
 }
 
-static void uncount(struct slot *s)
+static inline void uncount(struct slot *s)
 {
 	if (!(atomic_fetch_and(&s->traits, ~(uint32_t)TRAIT_COUNTED) & TRAIT_COUNTED))
 		return;

@@ -75,7 +75,7 @@ static uint32_t finish_socket(struct slot *s, uint64_t word, enum slot_state to)
 }
 
 /* Among the member's open connections. */
-static void count_connection(struct slot *s)
+static inline void count_connection(struct slot *s)
 {
 	struct region *r = guest_region_now();
 	int32_t me = r ? __atomic_load_n(&r->me, __ATOMIC_RELAXED) : -1; /* may leave meanwhile */
@@ -94,11 +94,21 @@ static bool opens_late(struct slot *s, uint64_t word)
 	       !(atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_TWIN);
 }
 
+/* The outcome that wants a flow at once, or none. */
+static __attribute__((noinline)) void succeeded_otherwise(struct slot *s, uint64_t word, int fd, int64_t now_ns)
+{
+	uint32_t call = finish_socket(s, word, SLOT_CONNECTED);
+	if (call == CALL_NONE)
+		return;
+	count_connection(s);
+	flow_open(s, (word & ~0xffULL) | SLOT_CONNECTED, fd, call, now_ns);
+}
+
 void outcome_succeeded(struct slot *s, uint64_t word, int fd, int64_t now_ns)
 {
-	if (slot_state_of(word) != SLOT_CONNECTING)
+	if (__builtin_expect(slot_state_of(word) != SLOT_CONNECTING, 0))
 		return;
-	if (opens_late(s, word)) {
+	if (__builtin_expect(opens_late(s, word), 1)) {
 		atomic_store_explicit(&s->forks, process_forks(), memory_order_relaxed);
 		atomic_store_explicit(&s->generation, policy_generation(), memory_order_relaxed);
 		if (!slot_change(s, word, SLOT_OPEN, false))
@@ -109,11 +119,7 @@ void outcome_succeeded(struct slot *s, uint64_t word, int fd, int64_t now_ns)
 		count_connection(s);
 		return;
 	}
-	uint32_t call = finish_socket(s, word, SLOT_CONNECTED);
-	if (call == CALL_NONE)
-		return;
-	count_connection(s);
-	flow_open(s, (word & ~0xffULL) | SLOT_CONNECTED, fd, call, now_ns);
+	succeeded_otherwise(s, word, fd, now_ns);
 }
 
 bool outcome_is_pending(struct slot *s, int fd)

@@ -53,15 +53,6 @@ bool slot_table_map(void)
 	return false;
 }
 
-bool slot_change(struct slot *s, uint64_t seen, enum slot_state to, bool is_new_life)
-{
-	uint64_t next = (seen & ~0xffULL) | (uint64_t)to;
-	if (is_new_life)
-		next += 1ULL << 32;
-	return atomic_compare_exchange_strong_explicit(
-		&s->word, &seen, next, memory_order_acq_rel, memory_order_relaxed);
-}
-
 int slot_highest(void)
 {
 	return atomic_load_explicit(&highest, memory_order_relaxed);

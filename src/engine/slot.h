@@ -10,8 +10,8 @@
  * close)
  *    +--- close, dup2 onto it, reuse ------------------------------------------------+   (FLOWING too)
  *
- * Between CONNECTING and FLOWING lies OPEN, where no limit wants more: connected, and not used so far. The slot leads to
- * the call still; whoever uses the connection first makes its flow, and a close ends the call without one.
+ * Between CONNECTING and FLOWING lies OPEN, where no limit wants more: connected, and not used so far. The slot leads
+ * to the call still; whoever uses the connection first makes its flow, and a close ends the call without one.
  *
  * The state changes by compare-and-swap, together with a generation that moves with each new life of the number.
  * STARTING is owned by the thread that won it: it alone writes the fields of the new life. Whoever wins the change out
@@ -112,7 +112,12 @@ static inline bool slot_table_make(void)
 	return __builtin_expect(__atomic_load_n(&slot_count, __ATOMIC_ACQUIRE) != 0, 1) || slot_table_map();
 }
 /* Changes the state when the word is still `seen`; generation: +1 when is_new_life. */
-bool slot_change(struct slot *s, uint64_t seen, enum slot_state to, bool is_new_life);
+static inline bool slot_change(struct slot *s, uint64_t seen, enum slot_state to, bool is_new_life)
+{
+	uint64_t next = (seen & ~0xffULL) + (uint64_t)to + ((uint64_t)is_new_life << 32);
+	return atomic_compare_exchange_strong_explicit(
+		&s->word, &seen, next, memory_order_acq_rel, memory_order_relaxed);
+}
 /* The call of the slot's life in `word`, or once it is connected the number of its flow. put: by the owner of STARTING,
  * or for a twin. take: once, by whoever gives the verdict; SLOT_NO_CALL when there is none, or it belongs to another
  * life. */
