@@ -48,7 +48,7 @@ static _Atomic bool is_deserted; /* nobody is left to wait for what is armed */
 static _Atomic int64_t next_wake = NEVER;
 static _Atomic uint32_t wakes; /* futex word */
 /* The descriptor that the timer is about to dup and to end, -1: none. */
-static _Atomic int ending_fd = -1;
+_Atomic int deadline_ending = -1;
 
 /* Two numbers of ours: `blank` is a socket for nothing; `spare` is the reserved number, a dup of it between ends. Kept
  * from the first limit on: given back, they might not be had again when the app has used up its own. */
@@ -109,12 +109,9 @@ void deadline_wake(void)
 	sys_futex_wake(&wakes, 1);
 }
 
-void deadline_let_pass(int fd)
+void deadline_wait(int fd)
 {
-	/* The caller has changed the slot, then looks here; the timer publishes the number here, then looks at the
-	 * slot: one sees the other. */
-	atomic_thread_fence(memory_order_seq_cst);
-	for (int i = 0; atomic_load(&ending_fd) == fd && i < 10000; i++)
+	for (int i = 0; atomic_load(&deadline_ending) == fd && i < 10000; i++)
 		sched_yield();
 }
 
@@ -277,7 +274,7 @@ static int64_t end_by_number(int fd, struct slot *s, uint64_t word, int64_t now_
 	}
 	blank = lent[0];
 	spare = lent[1];
-	atomic_store(&ending_fd, fd);
+	atomic_store(&deadline_ending, fd);
 	atomic_thread_fence(memory_order_seq_cst); /* pairs with deadline_let_pass */
 	if (slot_word(s) != word) {
 		next = due_of(fd);
@@ -298,7 +295,7 @@ static int64_t end_by_number(int fd, struct slot *s, uint64_t word, int64_t now_
 	}
 	ownfd_return(spare);
 	ownfd_return(blank);
-	atomic_store(&ending_fd, -1);
+	atomic_store(&deadline_ending, -1);
 	return next;
 }
 
@@ -410,6 +407,6 @@ void deadline_forked(void)
 	atomic_store(&pushed, 0);
 	atomic_store(&kept, 0);
 	blank = spare = -1; /* ownfd_drop_all has closed them */
-	atomic_store(&ending_fd, -1);
+	atomic_store(&deadline_ending, -1);
 	atomic_store(&next_wake, NEVER);
 }

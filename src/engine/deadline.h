@@ -23,7 +23,16 @@ void deadline_run(const _Atomic uint32_t *stop);
 void deadline_wake(void);
 /* The timer is ending this very descriptor: waits until it is done (microseconds; bounded), so that a close cannot
  * leave our dup behind (C7). */
-void deadline_let_pass(int fd);
+extern __attribute__((visibility("hidden"))) _Atomic int deadline_ending; /* the number that the timer ends; -1: none */
+void deadline_wait(int fd);
+static inline void deadline_let_pass(int fd)
+{
+	/* The caller has changed the slot, then looks here; the timer publishes the number here, then looks at the
+	 * slot: one sees the other. */
+	atomic_thread_fence(memory_order_seq_cst);
+	if (__builtin_expect(atomic_load(&deadline_ending) == fd, 0))
+		deadline_wait(fd);
+}
 /* In a fork's child: the thread is gone, the list empty; what is still to be bounded is armed again (connect_forked).
  */
 void deadline_forked(void);

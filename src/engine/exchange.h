@@ -70,7 +70,7 @@ void exchange_refused(struct slot *s, uint64_t word, int fd);
 enum exchange_asked { EXCHANGE_OTHER, EXCHANGE_ASKED, EXCHANGE_REJECTED };
 enum exchange_asked exchange_asks(
 	struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending);
-/* All that exchange_received does with n octets; false: nothing was done. */
+/* All that exchange_received does with n octets that can be looked at; false: nothing was done. */
 bool exchange_came(struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n);
 /* The app ends both directions itself. */
 void exchange_shut(struct slot *s, uint64_t word, int fd);

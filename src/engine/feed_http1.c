@@ -226,7 +226,7 @@ static inline void answer_came(struct feed *x, const struct http1_plain *answer)
 		answer_ends(x, answer->closes, false);
 }
 
-static inline void came(struct feed *x, const struct octets *o, size_t n)
+static inline __attribute__((always_inline)) void came(struct feed *x, const struct octets *o, size_t n)
 {
 	struct flow *f = x->f;
 	struct http1_plain answer;
@@ -252,12 +252,12 @@ void feed_http1_came(struct feed *x, const struct octets *o, size_t n)
 
 bool exchange_came(struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n)
 {
+	int saved = errno;
 	struct flow *f = flow_hold(s, word);
 	if (!f)
 		return false;
 	struct feed x = {.f = f, .s = s, .word = word, .fd = fd};
-	bool is_http1 = atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_HTTP1 && !o->is_blind &&
-			http1_is_framed(&f->http);
+	bool is_http1 = atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_HTTP1;
 	if (is_http1) {
 		atomic_fetch_add_explicit(&f->in, n, memory_order_relaxed);
 		came(&x, o, n);
@@ -265,6 +265,7 @@ bool exchange_came(struct slot *s, uint64_t word, int fd, const struct octets *o
 		feed_finish(&x);
 	}
 	flow_let_go(f);
+	errno = saved;
 	return is_http1;
 }
 

@@ -85,15 +85,16 @@ struct flow {
 	uint32_t named;	     /* the generation in which what the connection says was looked at; 0: not yet */
 	uint8_t first[SNIFF_CLIENT_MAX]; /* the client's first octets, until they settle what it speaks */
 	uint8_t first_count;
+	uint8_t carried_count;
 	struct http1 http;
 	struct records records;
 	struct tls_records tls;
 	_Atomic int tls_fd;		  /* where its ClientHello went */
 	_Atomic(const void *) tls_object; /* inside: the TLS library's */
-	/* Of the deadline header, left by a send that stopped in them: they go with the next. */
-	uint8_t carried_count;
+	/* Of the deadline header, left by a send that stopped in them: they go with the next; carried_count of them. */
 	struct deadline_header_edit carried[DEADLINE_HEADER_CARRY];
 };
+_Static_assert(sizeof(struct flow) == 1024, "a power of two: every receive and send comes from a number to its flow");
 
 /* The flow of a slot's life, not held: only for a look, or a mark that does no harm on another. Null: there is none. */
 extern __attribute__((visibility("hidden"))) struct pool flow_pool;

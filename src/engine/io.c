@@ -147,17 +147,6 @@ ssize_t io_asked_otherwise(struct io *io, int fd, uint64_t word, const struct oc
 	return io_send_end(io, o, result);
 }
 
-bool io_came(int fd, uint64_t word, const struct octets *o, ssize_t result)
-{
-	int saved = errno;
-	struct slot *s = slot_of(fd);
-	/* Ended or closed meanwhile: the long road tells. */
-	if (result <= 0 || slot_word(s) != word || !exchange_came(s, word, fd, o, (size_t)result))
-		return false;
-	errno = saved;
-	return true;
-}
-
 ssize_t io_received_late(int fd, uint64_t word, const struct octets *o, ssize_t result, int flags)
 {
 	struct io io = {.slot = slot_of(fd), .fd = fd, .word = word};

@@ -91,8 +91,12 @@ static inline ssize_t io_asked(struct io *io, int fd, uint64_t word, const struc
 	flow_let_go(f);
 	return result;
 }
-/* After a receive: false: io_received_late has all of it to do. */
-bool io_came(int fd, uint64_t word, const struct octets *o, ssize_t result);
+/* After a receive: false: io_received_late has all of it to do, as where it was ended or closed meanwhile. */
+static inline bool io_came(int fd, uint64_t word, const struct octets *o, ssize_t result)
+{
+	struct slot *s = slot_of(fd);
+	return result > 0 && !o->is_blind && slot_word(s) == word && exchange_came(s, word, fd, o, (size_t)result);
+}
 /* After a receive that began in the midst of an answer, and is no longer that: all of the end. */
 ssize_t io_received_late(int fd, uint64_t word, const struct octets *o, ssize_t result, int flags);
 /* After a send that began in the midst of a request, and failed. */
