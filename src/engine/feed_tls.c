@@ -145,6 +145,10 @@ void feed_tls_ended(struct feed *x)
 bool feed_tls_is_hello(const struct octets *o)
 {
 	uint8_t first[11];
+	/* Nearly nothing else begins with its first octet. */
+	if (o->count > 0 && o->iov->iov_len > 0 && o->limit > 0 && !o->is_blind &&
+		*(const uint8_t *)o->iov->iov_base != FEED_TLS_FIRST)
+		return false;
 	if (o->is_blind || octets_gather(first, sizeof first, o) < sizeof first || first[0] != FEED_TLS_FIRST)
 		return false;
 	return sniff_client(first, sizeof first) == SNIFF_TLS && first[9] == 3 && first[10] <= 4;
