@@ -185,7 +185,7 @@ static void judge(struct slot *s, uint64_t word, int dup, int64_t now_ns)
 		expire(s, word, dup, now_ns);
 	else if (info.tcpi_state != TCP_CLOSE)
 		outcome_succeeded(s, word, dup, now_ns); /* met its limit; the app has not looked yet (C10) */
-							 /* Closed: it failed, and the app will read why. */
+	/* Closed: it failed, and the app will read why. */
 }
 
 static int put_on_spare(void *fd)
