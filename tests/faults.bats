@@ -117,6 +117,7 @@ between() { # WHAT VALUE LEAST MOST
 }
 
 # The system calls of five connects, one a line, by an asker that has been through HOW: without, lifted (of each kind of call) or over.
+# (size=64: a request goes whole; the server looks at its first octets alone.)
 calls_after() { # HOW
 	local how=$1 at=127.0.0.1:$server_port
 	rm -rf "$RESIL_STATE_DIR" "$dir/asker.in"
@@ -127,13 +128,13 @@ calls_after() { # HOW
 	assert_equal "${said% *}" ok
 	if [ "$how" = lifted ]; then
 		resil fault add errno "$at" errno=EACCES count=1 --forever -g asker >/dev/null
-		resil fault add short_io "$at" size=5 --forever -g asker >/dev/null
+		resil fault add short_io "$at" size=64 --forever -g asker >/dev/null
 		resil fault add latency "$at" delay=5ms --forever -g asker >/dev/null
 		asks connect 1
 		assert_equal "${said% *}" EACCES
 	fi
 	if [ "$how" = over ]; then
-		resil fault add short_io "$at" size=5 --for 500ms -g asker >/dev/null
+		resil fault add short_io "$at" size=64 --for 500ms -g asker >/dev/null
 		asks connect 1
 		nap 0.5
 	fi
