@@ -284,7 +284,7 @@ static void suggest_kind(const char *s, size_t n, struct fault *fault)
 	static const char *const kinds[] = {"unix", "exe", "sni", NULL};
 	const char *colon = memchr(s, ':', n);
 	const char *kind = colon ? complain_nearest(s, (size_t)(colon - s), kinds) : NULL;
-	if (!kind || fault->suggestion.len > 0)
+	if (!kind || fault->suggestion.len > 0 || (begins(s, n, kind) && s[strlen(kind)] == ':'))
 		return;
 	text_str(&fault->suggestion, kind);
 	text_bytes(&fault->suggestion, colon, n - (size_t)(colon - s));

@@ -53,8 +53,8 @@ static const struct line mistakes[] = {
 	{"  match = x://a\tb", "match: a URL is no pattern ('x://a?b'", "did you mean a?b?"},
 	{"  match = 10.1.0.0/8", "match: the address has bits beyond its prefix ('10.1.0.0/8'",
 		"did you mean 10.0.0.0/8?"},
-	{"  match = udp:pay.internal:53", "match: this version has no udp: patterns ('udp:pay.internal:53'",
-		NULL},
+	{"  match = udp:pay.internal:53", "match: this version has no udp: patterns ('udp:pay.internal:53'", NULL},
+	{"  match = sni:10.0.0.1", "match: sni: takes a name ('sni:10.0.0.1'", "sni:api.internal:443)"},
 	{"  match = exec:curl", "match: not a port ('exec:curl'", "did you mean exe:curl?"},
 	{"  mach = x", "unknown key in [destination NAME] ('mach'", "did you mean match?"},
 	{"  connect_timeout = 2d", "connect_timeout: unknown unit ('2d'", "did you mean 48h?"},
@@ -104,10 +104,10 @@ static void check_mistakes(int wanted, const char *how)
 		if (!tap_ok(is_right, "CONTRACT 3, %s: line %zu: %s", how, i + 1, mistakes[i].text))
 			printf("# said: %s\n", said);
 	}
-	/* Doubled: key (lines 21, 22) and the connect_timeout of pay (lines 37, 38). */
+	/* Doubled: key (lines 21, 22) and the connect_timeout of pay (lines 38, 39). */
 	tap_ok(strstr(loaded.errors, ":22: key is there twice, at lines 21 and 22") != NULL,
 		"%s: a doubled key names both lines", how);
-	tap_ok(strstr(loaded.errors, ":38: connect_timeout is there twice, at lines 37 and 38") != NULL,
+	tap_ok(strstr(loaded.errors, ":39: connect_timeout is there twice, at lines 38 and 39") != NULL,
 		"%s: in a destination too", how);
 	if (!tap_ok(loaded.faults == wanted + 2, "%s: %d faults in all, no other", how, wanted + 2))
 		printf("# got %d\n%s", loaded.faults, loaded.errors);
