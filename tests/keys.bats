@@ -69,6 +69,21 @@ rules='failure_threshold=2;recovery_timeout=5m;recovery_max=5m;answer_timeout=30
 	assert_equal "$(destination "$origin" calls.failure)" 0
 }
 
+@test "why of a request's circuit: the error that its requests meet, and commands that a shell takes as they are" {
+	server
+	shim_part
+	export RESIL_GROUP=keys RESIL_SET="key=route;route=/hang/*;$rules"
+	ask_all /hang/1 /hang/2 >/dev/null
+	state_is "$origin /hang/*" open
+	run resil why "$origin /hang/*"
+	assert_line --index 0 --partial "resil rejects its requests at once with ECONNRESET; nothing of them reaches the network"
+	local undo
+	undo=$(sed -n 's/.*to try again now: //p' <<<"$output")
+	assert_equal "$undo" "resil reset '$origin /hang/*' -g keys"
+	eval "$undo"
+	state_is "$origin /hang/*" closed
+}
+
 @test "key = route: requests sent together are each of their own circuit" {
 	server
 	shim_part

@@ -146,6 +146,10 @@ bool view_is_open(const struct circuit_view *v);
 bool view_is_full(const struct circuit_view *v);
 /* "962ms", "1.5s". */
 void ms_text(char *to, size_t cap, uint64_t ms);
+/* A destination as a shell takes it: in quotes where its name has what shells act on (circuits of requests have blanks
+ * and stars). Until the next call. */
+#define SHELL_WORD_MAX (4 * REGION_NAME_MAX + 3)
+const char *shell_word(const char *name);
 /* "850us", "1.2ms", "3.4s"; "-" when it is not known. */
 void us_text(char *to, size_t cap, uint64_t us, bool is_known);
 /* Calls fn with a buffer, again with a larger one until all fits, and prints it. */

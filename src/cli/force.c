@@ -56,7 +56,8 @@ static int change(const struct options *o, const char *destination,
 		circuit_view(&g.at[i].region, (uint32_t)index, clock_now_ns(), &v);
 		if (!ctx && v.mode != BREAKER_AUTO)
 			fprintf(stderr, "resil: %s of group %s stays %s; 'resil force %s auto%s' undoes that\n", v.name,
-				g.at[i].name, breaker_mode_name(v.mode), v.name, options_again(o, g.at[i].name));
+				g.at[i].name, breaker_mode_name(v.mode), shell_word(v.name),
+				options_again(o, g.at[i].name));
 		text_fmt(where, "%s%s", done ? ", " : "", g.at[i].name);
 		done++;
 	}
@@ -122,7 +123,7 @@ static int run_force(const struct verb *verb, int argc, char **argv)
 	int code = change(&o, argv[optind], act_force, &f, &where);
 	if (code == EXIT_DONE && f.mode != BREAKER_AUTO)
 		fprintf(stderr, "resil: set by hand in %s%s; undo it with: resil force %s auto%s\n", where_at,
-			where.is_cut ? " and more" : "", argv[optind], options_again(&o, NULL));
+			where.is_cut ? " and more" : "", shell_word(argv[optind]), options_again(&o, NULL));
 	return code;
 }
 

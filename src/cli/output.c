@@ -180,3 +180,23 @@ void print_rendered(void (*fn)(struct text *t, const void *ctx), const void *ctx
 			return;
 	}
 }
+
+const char *shell_word(const char *name)
+{
+	/* Brackets of IPv6 stay bare: they are no pattern that names a file. */
+	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:/@%+=,-[]";
+	static char at[SHELL_WORD_MAX];
+	struct text t = TEXT_ON(at);
+	at[0] = '\0';
+	if (name[strspn(name, plain)] == '\0')
+		return name;
+	text_char(&t, '\'');
+	for (; *name; name++) {
+		if (*name == '\'')
+			text_str(&t, "'\\''");
+		else
+			text_char(&t, *name);
+	}
+	text_char(&t, '\'');
+	return at;
+}

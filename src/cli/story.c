@@ -170,10 +170,18 @@ static bool is_look_up(const struct story *s)
 	return strncmp(s->view.name, "dns:", 4) == 0;
 }
 
+/* Of key = method or route: its calls are requests, asked for at their first send. */
+static bool is_request(const struct story *s)
+{
+	return strncmp(s->view.name, "unix:", 5) != 0 && strchr(s->view.name, ' ');
+}
+
 static const char *reject_name(const struct story *s)
 {
 	if (is_look_up(s))
 		return "EAI_FAIL";
+	if (is_request(s))
+		return "ECONNRESET";
 	const char *name = s->policy ? errname(s->policy->reject_errno) : NULL;
 	return name ? name : "ECONNREFUSED";
 }
@@ -224,8 +232,11 @@ static void tell_state(struct text *t, const struct story *s)
 	} else if (mode == BREAKER_OBSERVE) {
 		text_fmt(t, " is only observed: it would be %s; resil rejects nothing\n", breaker_state_name(v->state));
 	} else if (v->state == BREAKER_OPEN) {
-		text_fmt(t, " is open: resil rejects its %s at once with %s; nothing reaches the network\n",
-			is_look_up(s) ? "look-ups" : "calls", reject_name(s));
+		text_fmt(t, " is open: resil rejects its %s at once with %s; nothing %sreaches the network\n",
+			is_look_up(s)	? "look-ups"
+			: is_request(s) ? "requests"
+					: "calls",
+			reject_name(s), is_request(s) ? "of them " : "");
 	} else if (v->state == BREAKER_HALF_OPEN) {
 		text_fmt(t,
 			" is half-open: a probe finds out whether it is well again; resil rejects all other calls with "
@@ -408,13 +419,14 @@ static void tell_next(struct text *t, const struct story *s)
 
 struct undo {
 	const char *what;
-	char command[REGION_NAME_MAX + 256];
+	char command[SHELL_WORD_MAX + 256];
 };
 
 /* What stops it, the mildest first. */
 static size_t undo_of(const struct story *s, const struct options *o, struct undo out[4])
 {
 	const char *again = options_again(o, s->group->name);
+	const char *name = shell_word(s->view.name);
 	size_t n = 0;
 	if (s->bypass) {
 		out[n].what = "to have resil back";
@@ -426,16 +438,16 @@ static size_t undo_of(const struct story *s, const struct options *o, struct und
 	}
 	if (s->view.mode != BREAKER_AUTO) {
 		out[n].what = "to undo what was set by hand";
-		snprintf(out[n++].command, sizeof out->command, "resil force %s auto%s", s->view.name, again);
+		snprintf(out[n++].command, sizeof out->command, "resil force %s auto%s", name, again);
 	}
 	if (!story_is_rejecting(s))
 		return n;
 	if (s->view.mode != BREAKER_FORCED_OPEN) {
 		out[n].what = "to try again now";
-		snprintf(out[n++].command, sizeof out->command, "resil reset %s%s", s->view.name, again);
+		snprintf(out[n++].command, sizeof out->command, "resil reset %s%s", name, again);
 	}
 	out[n].what = "to let every call through";
-	snprintf(out[n++].command, sizeof out->command, "resil force %s closed --for 10m%s", s->view.name, again);
+	snprintf(out[n++].command, sizeof out->command, "resil force %s closed --for 10m%s", name, again);
 	out[n].what = "to switch resil off for the group";
 	snprintf(out[n++].command, sizeof out->command, "resil off%s", again);
 	return n;

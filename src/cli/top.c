@@ -193,7 +193,7 @@ static void act(struct live *l, bool is_reset, enum breaker_mode mode, uint64_t 
 		snprintf(l->message, sizeof l->message, "%s: auto", r->view.name);
 	else
 		snprintf(l->message, sizeof l->message, "%s: %s; undo it with: resil force %s auto%s", r->view.name,
-			breaker_mode_name(mode), r->view.name, options_again(&o, r->group));
+			breaker_mode_name(mode), shell_word(r->view.name), options_again(&o, r->group));
 }
 
 static void answer_filter(struct live *l, int key)
