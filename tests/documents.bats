@@ -9,7 +9,7 @@ setup() {
 	shim_part
 }
 
-@test "every command of README.md does what it should" { patience=2 runs "$root/README.md" 15; }
+@test "every command of README.md does what it should" { runs "$root/README.md" 15; }
 
 @test "verbs, options and files that the documents name are there" {
 	python3 - "$root" "$build/resil" <<-'END'

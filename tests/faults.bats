@@ -603,3 +603,19 @@ r = t.parse(sys.argv[1]).getroot(); print(r.get("tests"), r.get("failures"), len
 	wait "${pids[@]}"
 	for i in 1 2 3 4; do assert_equal "$(cat "$dir/again.$i")" "{'ECONNRESET': 400}"; done
 }
+
+@test "doctor names a fault that is in force, and what lifts it" {
+	peer server 127.0.0.1 answer
+	shim_part
+	RESIL_GROUP=shop start one under "$bin/dial" -n 1000000 -i 20 127.0.0.1 "$server_port"
+	wait_until test -s "$dir/one.out"
+	run resil doctor
+	refute_line --partial "fault	"
+	resil fault add refuse "127.0.0.1:$server_port" --for 10m -g shop
+	run resil doctor
+	assert_line --regexp "^note	fault	a fault is on in group shop: refuse 127.0.0.1:$server_port.*; 'resil fault rm refuse -g shop' lifts it$"
+	resil fault rm refuse -g shop
+	# That it has hit calls lately stays to be told.
+	run resil doctor
+	refute_line --partial "lifts it"
+}

@@ -115,6 +115,7 @@ unsigned group_bypass(const struct group *g);
 bool groups_say_bypass(const struct groups *g, const struct options *o);
 /* Which faults are on, a line each on stderr with what lifts it. */
 void groups_say_faults(const struct groups *g, const struct options *o);
+void groups_say_faults_as(const struct groups *g, const struct options *o, void (*say)(const char *line));
 /* " -g GROUP -p PID --all-users", as far as they were given: for commands that undo. group: null: the options' own. */
 const char *options_again(const struct options *o, const char *group);
 /* The destinations of a region by name: malloc'd indices, *n of them. */

@@ -152,6 +152,11 @@ static void look_at_bypass(void)
 	}
 }
 
+static void say_fault(const char *line)
+{
+	doctor_say(DOCTOR_NOTE, "fault", "%s", line);
+}
+
 static void look_at_regions(void)
 {
 	struct options o = {0};
@@ -184,6 +189,7 @@ static void look_at_regions(void)
 				"on a connection, or header tables far beyond the usual",
 				g.at[i].name, (unsigned long long)unseen);
 	}
+	groups_say_faults_as(&g, &o, say_fault);
 	groups_close(&g);
 }
 

@@ -440,19 +440,21 @@ bool groups_say_bypass(const struct groups *g, const struct options *o)
 }
 
 /* A line for each fault that is added, and for each other that has hit a call lately. */
-void groups_say_faults(const struct groups *g, const struct options *o)
+void groups_say_faults_as(const struct groups *g, const struct options *o, void (*say)(const char *line))
 {
 	int64_t now = clock_now_ns();
 	for (size_t i = 0; g->at && i < g->n; i++) {
 		const struct region *r = &g->at[i].region;
 		struct fault_shown shown;
-		char name[32], destination[REGION_NAME_MAX + 1];
+		char name[32], destination[REGION_NAME_MAX + 1], line[1024];
 		uint64_t hits;
 		if (!faults_admin_has_members(r, group_member_lives, &g->at[i]))
 			continue;
-		for (int at = 0; (at = faults_admin_next(r, (uint32_t)at, now, &shown)) >= 0; at++)
-			fprintf(stderr, "resil: a fault is on in group %s: %s; 'resil fault rm %s%s' lifts it\n",
+		for (int at = 0; (at = faults_admin_next(r, (uint32_t)at, now, &shown)) >= 0; at++) {
+			snprintf(line, sizeof line, "a fault is on in group %s: %s; 'resil fault rm %s%s' lifts it",
 				g->at[i].name, shown.spec, shown.name, options_again(o, g->at[i].name));
+			say(line);
+		}
 		for (int at = 0; (at = faults_next_count(r, (uint32_t)at, name, destination, &hits)) >= 0; at++) {
 			int64_t used = atomic_load_explicit(&r->fault_counts[at].used_ns, memory_order_relaxed);
 			bool is_added = false;
@@ -461,10 +463,21 @@ void groups_say_faults(const struct groups *g, const struct options *o)
 			if (is_added || now - used > FAULT_IS_LATELY_NS || !text_is_printable(name) ||
 				!text_is_printable(destination))
 				continue;
-			fprintf(stderr, "resil: a fault is on in group %s: %s has hit %llu calls to %s\n",
+			snprintf(line, sizeof line, "a fault is on in group %s: %s has hit %llu calls to %s",
 				g->at[i].name, name, (unsigned long long)hits, destination);
+			say(line);
 		}
 	}
+}
+
+static void remark(const char *line)
+{
+	fprintf(stderr, "resil: %s\n", line);
+}
+
+void groups_say_faults(const struct groups *g, const struct options *o)
+{
+	groups_say_faults_as(g, o, remark);
 }
 
 static int by_destination(const void *a, const void *b, void *region)

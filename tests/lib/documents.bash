@@ -48,7 +48,7 @@ runs() { # DOCUMENT
 	printf '[resil]\ncontrol = on\n' >"$dir/control.conf"
 	house
 	cd "$dir"
-	local line each n=0
+	local line each patience n=0
 	while IFS= read -r line; do
 		n=$((n + 1))
 		case $line in
@@ -61,9 +61,14 @@ runs() { # DOCUMENT
 		esac
 		while IFS= read -r each; do
 			each=$(here <<<"$each")
-			run env PATH="$dir/bin:$PATH" timeout -k 2 "${patience:-5}" bash -c "$each" 3>&-
+			# What goes on until it is ended, and what ends when it is done.
 			case $each in
-			resil\ top | resil\ events\ -f | resil\ export\ --listen* | resil\ -v\ *) [ "$status" = 124 ] || fail "it ended ($status): $each: $output" ;;
+			resil\ top | resil\ events\ -f | resil\ export\ --listen* | resil\ -v\ *) patience=2 ;;
+			*) patience=100 ;;
+			esac
+			run env PATH="$dir/bin:$PATH" timeout -k 2 "$patience" bash -c "$each" 3>&-
+			case $patience in
+			2) [ "$status" = 124 ] || fail "it ended ($status): $each: $output" ;;
 			*) [ "$status" = 0 ] || fail "code $status: $each: $output" ;;
 			esac
 		done < <(sed 's| / resil|\nresil|g' <<<"$line")
