@@ -42,6 +42,10 @@ calls() { # NUMBER
 	run bare "${someone[@]}" "$build/resil" force "$name" closed --forever -g dial
 	assert_failure
 	assert_equal "$(destination "$name" state)" open
+	run bare "${someone[@]}" "$build/resil" fault add refuse "$name" --forever -g dial
+	assert_failure
+	run resil fault ls -g dial
+	refute_output --partial "$name"
 	run -4 bare "${someone[@]}" "$build/resil" status --all-users
 	run -4 bare "${someone[@]}" "$build/resil" off --host
 }
