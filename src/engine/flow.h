@@ -68,6 +68,7 @@ struct flow {
 	_Atomic uint32_t next_free;
 	_Atomic uint32_t call;	  /* index + 1 of the call in progress; taken by whoever wins the change that ends it */
 	_Atomic uint32_t marks;	  /* enum flow_mark */
+	_Atomic uint32_t streams; /* HTTP/2: index + 1 of their record; 0: none */
 	_Atomic int64_t begun_ns; /* the call in progress */
 	_Atomic int64_t asked_ns; /* its last octet so far was sent no later */
 	_Atomic int64_t heard_ns; /* an octet of its answer came no earlier; 0: none yet */
@@ -78,7 +79,6 @@ struct flow {
 	_Atomic uint32_t kind;	   /* enum flow_kind */
 	_Atomic uint32_t requests; /* keys method and route: index + 1 of their record (feed_requests.c); 0: none */
 	_Atomic uint64_t hold;	   /* its slot of the bulkhead, where no call has it; 0 in every record that is free */
-	_Atomic uint32_t streams;  /* HTTP/2: index + 1 of their record; 0: none */
 	int64_t connected_ns;
 	struct guard guard;
 	uint32_t generation; /* of the configuration that guard is of */
