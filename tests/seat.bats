@@ -212,6 +212,31 @@ asks() { # NAME: until its circuit is open
 	refute_line --partial confined
 }
 
+@test "doctor PID: a process whose environment is overwritten by its title has the group that it joined" {
+	need_root "for a /dev/shm of its own"
+	unshare -m true 2>/dev/null || skip "mounts of its own are not to be had here (a chroot)"
+	peer server 127.0.0.1 answer
+	cat >"$dir/titled.pl" <<-'E'
+		use IO::Socket::INET;
+		my $s = IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => $ARGV[0]) or die;
+		$0 = "t" x 20000;
+		print "up\n";
+		$| = 1;
+		close STDOUT;
+		sleep 1000;
+	E
+	run unshare -m bash -c '
+		mount -t tmpfs none /dev/shm && unset RESIL_STATE_DIR RESIL_RUNTIME_DIR
+		coproc titled { LD_PRELOAD=$1 RESIL_GROUP=billing exec perl "$2" "$3"; }
+		read -r up <&"${titled[0]}"
+		grep -qz ^RESIL_GROUP= "/proc/$titled_PID/environ" && echo "its environment is there"
+		"$4" doctor "$titled_PID"
+		kill "$titled_PID"' sh "$shim" "$dir/titled.pl" "$server_port" "$build/resil"
+	refute_line "its environment is there"
+	assert_line "ok	group	billing"
+	assert_line --regexp "^ok	member	of billing for "
+}
+
 @test "doctor PID: sockets that are no TCP are told" {
 	peer server 127.0.0.1 answer
 	start one under python3 -c 'import socket, sys, time; a = socket.socketpair(); u = socket.socket(type=socket.SOCK_DGRAM); s = socket.create_connection(("127.0.0.1", int(sys.argv[1]))); print("up", flush=True); time.sleep(1000)' "$server_port"

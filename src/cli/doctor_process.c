@@ -383,6 +383,26 @@ static const struct member *say_member(pid_t pid, struct groups *g, const char *
 	return m;
 }
 
+/* The group that it has joined. False: none yet. */
+static bool joined_group(pid_t pid, char group[GROUP_MAX + 1])
+{
+	struct options o = {.pid = pid, .is_quiet = true};
+	struct groups all = {0};
+	bool is_found = false;
+
+	if (groups_open(&all, &o, false) == 0) {
+		for (size_t i = 0; i < all.n && !is_found; i++) {
+			const struct member *m = find_member(&all.at[i].region, inner_pid(pid));
+			if (!m || !group_member_lives(atomic_load(&m->id), &all.at[i]))
+				continue;
+			text_copy(group, GROUP_MAX + 1, all.at[i].name);
+			is_found = true;
+		}
+		groups_close(&all);
+	}
+	return is_found;
+}
+
 int doctor_examine_process(pid_t pid)
 {
 	char found[4096] = "", group[GROUP_MAX + 1];
@@ -405,7 +425,9 @@ int doctor_examine_process(pid_t pid)
 		return EXIT_DONE;
 	}
 	doctor_say(DOCTOR_OK, "shim", "%s", found);
-	group_of(pid, group);
+	/* Its environment may say nothing any more: nginx writes its titles over it. */
+	if (!joined_group(pid, group))
+		group_of(pid, group);
 	doctor_say(DOCTOR_OK, "group", "%s", group);
 	say_connections(pid, say_member(pid, &g, group));
 	groups_close(&g);
