@@ -105,7 +105,7 @@ static void has_passed(struct detour_way *w, uint32_t n, int64_t now_ns)
  * the connection, and what was said before with it. */
 static void cut(struct detour *d, int64_t now_ns)
 {
-	for (int i = 0; i < 2; i++) {
+	for (enum detour_way_name i = DETOUR_UP; i <= DETOUR_DOWN; i++) {
 		if (!d->way[i].is_passed_on && is_socket(d, sink_of(i)))
 			sys_shutdown(d->socket[sink_of(i)], SHUT_WR);
 		d->way[i].is_passed_on = true;
@@ -204,7 +204,7 @@ static void lift(struct detour *d, int64_t now_ns)
 static enum relay_says turn_cut(struct detour *d, int64_t now_ns)
 {
 	bool has_ended = true;
-	for (int i = 0; i < 2; i++) {
+	for (enum detour_way_name i = DETOUR_UP; i <= DETOUR_DOWN; i++) {
 		struct detour_way *w = &d->way[i];
 		for (int turns = 0; turns < TURNS && take_in(d, i, now_ns); turns++)
 			detour_took(w, w->len);
