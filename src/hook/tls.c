@@ -322,8 +322,8 @@ static void gnutls_wrote(
 	errno = saved;
 }
 
-/* GnuTLS's send goes on by the name of send2: that comes from here then. */
-static __thread const struct tls_library *sends_by;
+/* GnuTLS's send goes on by the name of send2: that comes from here then. Of which library: its place + 1, 0: none. */
+static __thread uint8_t sends_by;
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const char etext[] __attribute__((visibility("hidden")));
 #define IS_OURS(caller) ((const char *)(caller) >= __ehdr_start && (const char *)(caller) < etext)
@@ -342,7 +342,7 @@ COLD ssize_t gnutls_record_send_looked_at(
 EXPORT ssize_t gnutls_record_send(void *session, const void *buf, size_t n)
 {
 	LIBRARY(gnutls_record_send, session);
-	sends_by = lib;
+	sends_by = (uint8_t)(lib - tls_libraries + 1);
 	return PLAIN_ROAD(session) ? lib->gnutls_record_send(session, buf, n)
 				   : gnutls_record_send_looked_at(lib, session, buf, n, __builtin_return_address(0));
 }
@@ -361,7 +361,7 @@ COLD ssize_t gnutls_record_send2_looked_at(const struct tls_library *lib, void *
 EXPORT ssize_t gnutls_record_send2(void *session, const void *buf, size_t n, size_t pad, unsigned flags)
 {
 	if (IS_OURS(__builtin_return_address(0)) && sends_by)
-		return sends_by->gnutls_record_send2(session, buf, n, pad, flags);
+		return tls_libraries[sends_by - 1].gnutls_record_send2(session, buf, n, pad, flags);
 	LIBRARY(gnutls_record_send2, session);
 	return PLAIN_ROAD(session)
 		       ? lib->gnutls_record_send2(session, buf, n, pad, flags)
