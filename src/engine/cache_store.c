@@ -101,9 +101,15 @@ static bool find(const char *head, uint32_t len, const char *name, struct field 
 	return false;
 }
 
-/* No line of it that two readers might read differently: continued, without a name, with a blank before its colon. */
+/* No line of it that two readers might read differently: continued, without a name, with a blank before its colon, or
+ * with an octet that no line may have (NUL, a CR alone). */
 static bool is_plain(const char *head, uint32_t len)
 {
+	for (uint32_t i = 0; i < len; i++) {
+		bool ends_line = head[i] == '\n' || (head[i] == '\r' && i + 1 < len && head[i + 1] == '\n');
+		if (((unsigned char)head[i] < ' ' && head[i] != '\t' && !ends_line) || head[i] == 0x7f)
+			return false;
+	}
 	const char *line = fields_of(head, len), *end = head + len, *stop;
 	for (; line < end && (stop = memchr(line, '\n', (size_t)(end - line))) != NULL; line = stop + 1) {
 		const char *colon = memchr(line, ':', (size_t)(stop - line));
