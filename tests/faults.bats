@@ -520,7 +520,8 @@ r = t.parse(sys.argv[1]).getroot(); print(r.get("tests"), r.get("failures"), len
 	local what
 	mkdir "$dir/folder"
 	ln -s "$dir/elsewhere" "$dir/link"
-	for what in "--journal=$dir/none/here" "--journal=$dir/link" "--journal=$dir/folder" "--replay=$dir/none" "--replay=$dir/folder" \
+	echo "hit it again, for 3 times" >"$dir/words"
+	for what in "--journal=$dir/none/here" "--journal=$dir/link" "--journal=$dir/folder" "--replay=$dir/none" "--replay=$dir/folder" "--replay=$dir/words" \
 		"--journal=$dir/$(printf 'a/%.0s' {1..300})b"; do
 		run -125 resil run "$what" -- touch "$dir/ran"
 		assert_line --partial "resil run: ${what%%=*}: ${what#*=}: "

@@ -311,6 +311,20 @@ static bool set_path(const char *name, const char *path)
 	return setenv(name, full, 1) == 0;
 }
 
+/* Is its first line one that a journal has (fault_decide.c)? An empty one hit nothing. */
+static bool is_journal(const char *path)
+{
+	char line[512];
+	int after = 0;
+	FILE *f = fopen(path, "re");
+	bool is_one = f && (!fgets(line, sizeof line, f) ||
+				   (sscanf(line, "hit %*s %*s %*u %*s%n", &after) == 0 && after > 0) ||
+				   (sscanf(line, "miss %*s %*s %*u %*s%n", &after) == 0 && after > 0));
+	if (f)
+		fclose(f);
+	return is_one;
+}
+
 /* The shim says nothing where it can neither write the one nor read the other: it is told here. */
 static bool journals_are_right(const struct plan *p)
 {
@@ -325,6 +339,10 @@ static bool journals_are_right(const struct plan *p)
 			why = strerror(errno);
 		else if (!S_ISREG(st.st_mode))
 			why = "not a regular file";
+		else if (!is_journal(p->replay))
+			why = "no journal: its first line is not 'hit' or 'miss', a fault's name, a call, its number, "
+			      "a "
+			      "destination";
 		if (why) {
 			fprintf(stderr, "resil run: --replay: %s: %s\n", p->replay, why);
 			return false;
