@@ -165,6 +165,7 @@ static struct connection {
 	int64_t since_ms;
 } connections[CONNECTIONS];
 static int listener = -1, port;
+static bool is_listening;
 static enum way way;
 static int64_t way_since_ms;
 static unsigned long accepted, answered, probes_seen;
@@ -185,9 +186,9 @@ static void hang_up(struct connection *c, bool hard)
 	c->pid = 0;
 }
 
-static void listen_on(void)
+static void bind_it(void)
 {
-	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+	struct sockaddr_in at = {.sin_family = AF_INET};
 	int on = 1;
 
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -195,28 +196,33 @@ static void listen_on(void)
 	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 	/* Not one that the kernel gives to those who connect: while nobody listens there, one of them would sooner or
 	 * later be connected with itself, and have it. */
-	for (int i = 0; i < 200; i++) {
-		if (!port || i > 0)
-			at.sin_port = htons((uint16_t)(10000 + below(20000)));
-		if (bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 256) == 0) {
+	for (int i = 0; i < 200 && !port; i++) {
+		at.sin_port = htons((uint16_t)(10000 + below(20000)));
+		if (bind(listener, (struct sockaddr *)&at, sizeof at) == 0)
 			port = ntohs(at.sin_port);
-			return;
-		}
-		if (port)
-			break;
 	}
-	perror("torture: listen");
-	abort();
+	if (!port) {
+		perror("torture: bind");
+		abort();
+	}
+}
+
+/* One socket for all of the time. What was forked and not yet executed has it, too: to close it would end nothing, and
+ * another one could not listen. Shut down it refuses, whoever has it, and the port stays ours. */
+static void listen_on(bool is_on)
+{
+	if (is_on == is_listening)
+		return;
+	if (is_on ? listen(listener, 256) : shutdown(listener, SHUT_RDWR)) {
+		perror("torture: listen");
+		abort();
+	}
+	is_listening = is_on;
 }
 
 static void turn(enum way to)
 {
-	if (to == REFUSING && listener >= 0) {
-		close(listener);
-		listener = -1;
-	} else if (to != REFUSING && listener < 0) {
-		listen_on();
-	}
+	listen_on(to != REFUSING);
 	for (int i = 0; i < CONNECTIONS; i++)
 		if (connections[i].fd >= 0 && way != to)
 			hang_up(&connections[i], to != GOOD);
@@ -249,7 +255,7 @@ static void serve_all(int timeout_ms)
 	static int which[CONNECTIONS + 1];
 	nfds_t n = 0;
 
-	if (listener >= 0)
+	if (is_listening)
 		polls[n++] = (struct pollfd){.fd = listener, .events = POLLIN};
 	nfds_t first = n;
 	for (int i = 0; i < CONNECTIONS; i++)
@@ -687,7 +693,8 @@ int main(int argc, char **argv)
 	setenv("RESIL_CONF", conf, 1);
 	for (int i = 0; i < CONNECTIONS; i++)
 		connections[i].fd = -1;
-	listen_on();
+	bind_it();
+	listen_on(true);
 	if (scribbles) {
 		client_count = 16;
 		snprintf(text, sizeof text,
