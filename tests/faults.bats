@@ -143,6 +143,8 @@ calls_after() { # HOW
 	[ "$how" != lifted ] || resil fault clear -g asker >/dev/null
 	asks connect 6
 	assert_equal "${said% *}" ok,ok,ok,ok,ok,ok
+	# What was said is there before its call is: strace notes that when it is over.
+	wait_until grep -q ' write(1, "ok,ok,ok,ok,ok,ok"' "$dir/trace"
 	kill "$asker_pid"
 	# Of the thread that connects; another's call may stand between a call's begin and its end.
 	awk '/ socket\(/ { at[n++] = count[$1] }
