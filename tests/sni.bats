@@ -192,17 +192,7 @@ def ask(cut, path, s=None):
 			assert slots("pay") == 1
 			s = dial()
 			s.sendall(b"GET /in-0 HTTP/1.1\r\n")
-			main = threading.main_thread().ident
-			def ends():
-			    comes(lambda: slots("pay", "waiting") == 1)
-			    signal.pthread_kill(main, signal.SIGUSR1)
-			    comes(lambda: is_ended)
-			    comes(lambda: is_through or slots("pay", "waiting") == 1)
-			    assert not is_through
-			    opens("s")
-			    answer(holder)
-			thread = threading.Thread(target=ends)
-			thread.start()
+			thread = interrupts_the_wait(holder, is_ended, is_through)
 			rest = b"Host: pay.test\r\n\r\n"
 			try:
 			    s.send(rest)
@@ -335,6 +325,20 @@ def comes(said):
         time.sleep(0.02)
 def opens(gate):
     subprocess.run(["curl", "-sS", "http://127.0.0.1:%d/open-%s" % (port, gate)], env={}, stdout=subprocess.DEVNULL, check=True)
+# While we wait for the slot that holder has: a signal, whose handler notes that in handled; still waiting, we get it.
+def interrupts_the_wait(holder, handled, is_through):
+    main = threading.main_thread().ident
+    def ends():
+        comes(lambda: slots("pay", "waiting") == 1)
+        signal.pthread_kill(main, signal.SIGUSR1)
+        comes(lambda: handled)
+        comes(lambda: is_through or slots("pay", "waiting") == 1)
+        assert not is_through
+        opens("s")
+        answer(holder)
+    thread = threading.Thread(target=ends)
+    thread.start()
+    return thread
 '
 
 @test "max_concurrent is of whom the connection calls: the address's slot is free from there on, and none is left over (A13 D1)" {
@@ -441,17 +445,7 @@ def opens(gate):
 			holder = dial()
 			holder.sendall(request("pay.test", "gate-s"))
 			assert slots("pay") == 1
-			main = threading.main_thread().ident
-			def ends():
-			    comes(lambda: slots("pay", "waiting") == 1)
-			    signal.pthread_kill(main, signal.SIGUSR1)
-			    comes(lambda: handled)
-			    comes(lambda: is_through or slots("pay", "waiting") == 1)
-			    assert not is_through
-			    opens("s")
-			    answer(holder)
-			thread = threading.Thread(target=ends)
-			thread.start()
+			thread = interrupts_the_wait(holder, handled, is_through)
 			s = ssl._create_unverified_context().wrap_socket(dial(int(sys.argv[2])), server_hostname="pay.test")
 			is_through.append(1)
 			thread.join()

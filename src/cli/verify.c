@@ -23,7 +23,6 @@
 #include "core/identity.h"
 #include "core/registry.h"
 #include "policy/fault.h"
-#include "policy/value.h"
 
 #define GROUP "verify"
 #define RUNS_MAX 50
@@ -474,17 +473,6 @@ static bool write_junit(const struct verify *v, const struct finding *found)
 
 /* ---- the verb ---- */
 
-static bool find_fallback(const struct policy *p)
-{
-	char value_at[1024] = "";
-	struct text value = TEXT_ON(value_at);
-	int key = value_find_key("fallback", 8);
-	if (key < 0)
-		return false;
-	config_value_text(&value, p, (enum config_key)key);
-	return value_at[0] && strcmp(value_at, "off") != 0;
-}
-
 static void add_name(struct verify *v, const struct addr *a)
 {
 	struct text t = TEXT_ON(v->names[v->n_names]);
@@ -666,7 +654,7 @@ static int run_verify(const struct verb *verb, int argc, char **argv)
 	v.policy = config_match(s.config, &target, NULL);
 	if (!v.policy)
 		return usage_error(verb, "%s is not guarded: no match names it", v.destination);
-	v.has_fallback = find_fallback(v.policy);
+	v.has_fallback = v.policy->fallback != NULL;
 	name_circuits(&v, &place);
 	int code = verify(&v);
 	settings_free(&s);
