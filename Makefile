@@ -175,7 +175,7 @@ fuzz-build: $(addprefix $(BUILD)/fuzz/,$(fuzz_names))
 fuzz:
 	@scripts/deps fuzz
 	@$(MAKE_ALL) fuzz-build BUILD=$(BUILD)/clang-fuzz CC=clang CFLAGS='$(fuzz_flags) -Werror'
-	@BUILD=$(BUILD)/clang-fuzz FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz $(FUZZ)
+	@BUILD=$(BUILD)/clang-fuzz FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(FUZZ_SEED) scripts/fuzz $(FUZZ)
 
 # The unit tests under ASan with UBSan, then under TSan; and gcc's analyzer over all of the source. sanitize-build does what needs processors
 # alone: it builds them and analyzes; what a later sanitize then repeats of it is nothing.

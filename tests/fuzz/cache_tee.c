@@ -4,6 +4,22 @@
 
 #include "../unit/engine_cache_help.h"
 
+/* Whether a line begins with BEGIN and, further on, has PART: a line ends at CR or LF alone, too, as llhttp takes it.
+ */
+static bool has_line(const struct octets *text, const char *begin, const char *part)
+{
+	const char *end = text->at + text->n;
+	for (const char *line = text->at; line < end; line++) {
+		if (line > text->at && line[-1] != '\r' && line[-1] != '\n')
+			continue;
+		const char *after = line + strcspn(line, "\r\n");
+		if (strncmp(line, begin, strlen(begin)) == 0 &&
+			memmem(line, (size_t)(after - line), part, strlen(part)))
+			return true;
+	}
+	return false;
+}
+
 static void look(const struct octets *request, const struct octets *answer, enum cut cut, struct octets *said)
 {
 	empty();
@@ -16,8 +32,8 @@ static void look(const struct octets *request, const struct octets *answer, enum
 	/* Of this very request, and nothing in it but what came. */
 	const char *end = strstr(said->at, "\r\n\r\n"), *length = strstr(said->at, "\r\nContent-Length: ");
 	claim(end && length && length < end && strstr(said->at, "\r\nX-Resil-Source: cache\r\n") < end);
-	claim(memmem(answer->at, answer->n, " 200 ", 5) || memmem(answer->at, answer->n, " 200\r", 5));
-	claim(strncmp(request->at, "GET ", 4) == 0 || memmem(request->at, request->n, "\nGET ", 5));
+	claim(has_line(answer, "HTTP/", " 200"));
+	claim(has_line(request, "GET ", ""));
 	claim(!strcasestr(said->at, "\r\nSet-Cookie:") || strcasestr(said->at, "\r\nSet-Cookie:") > end);
 }
 
