@@ -225,6 +225,38 @@ one_clear_error() { # FILE REGEXP
 	assert_output --partial '"type":"reload"'
 }
 
+@test "a reload that nobody serves is told once, by whoever reads it first, in the events and in the log" {
+	shim_part
+	peer server 127.0.0.1 answer
+	printf '[resil]\ncontrol = off\n' >"$dir/resil.conf"
+	export RESIL_CONF=$dir/resil.conf RESIL_LOG=$dir/resil.log
+	for one in first second; do start "$one" under "$bin/dial" -n 100000 -i 20 127.0.0.1 "$server_port"; done
+	calls() { echo $(($(wc -l <"$dir/first.out"))) $(($(wc -l <"$dir/second.out"))); }
+	called() { # FIRST SECOND: each so often
+		local now
+		read -ra now < <(calls)
+		[ "${now[0]}" -ge "$1" ] && [ "${now[1]}" -ge "$2" ]
+	}
+	wait_until called 1 1
+	for generation in 1 2; do
+		run resil reload
+		assert_success
+		assert_output --partial "nobody answers for group dial; its 2 processes"
+		read -r first second < <(calls)
+		wait_until called $((first + 2)) $((second + 2))
+		run resil events --json
+		assert_equal "$(jq -r 'select(.type == "reload") | .generation' <<<"$output" | tail -n 1)" "$generation"
+		assert_equal "$(jq -r 'select(.type == "reload") | .pid' <<<"$output" | wc -l)" "$generation"
+		assert_equal "$(grep -c 'configuration: read again' "$dir/resil.log")" "$generation"
+	done
+	# One with a fault is told by each that it concerns, and is no reload.
+	echo 'contrl = on' >>"$dir/resil.conf"
+	resil reload 2>/dev/null
+	are_told() { [ "$(resil events --json | jq -r 'select(.type == "config_error") | .pid' | sort -u | wc -l)" = 2 ]; }
+	wait_until are_told
+	assert_equal "$(resil events --json | grep -c '"type":"reload"')" 2
+}
+
 @test "RESIL_DISABLE=1: the shim does nothing at all, whatever else is set" {
 	shim_part
 	peer server 127.0.0.1 refuse

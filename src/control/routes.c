@@ -192,10 +192,12 @@ static uint32_t generation(const struct region *r)
 	return atomic_load_explicit(&r->header->config_seq, memory_order_acquire);
 }
 
-static void reload_event(struct region *r, enum event_type type, const char *reason)
+static void config_error_event(struct region *r, const char *errors)
 {
-	struct event e = {.type = (uint8_t)type, .retry_after_ms = -1, .value = generation(r)};
-	text_copy(e.reason, sizeof e.reason, reason);
+	struct event e = {.type = EVENT_CONFIG_ERROR, .retry_after_ms = -1, .value = generation(r)};
+	size_t n = strcspn(errors, "\n");
+	struct text t = TEXT_ON(e.reason);
+	text_bytes(&t, errors, n);
 	events_add(r, &e);
 }
 
@@ -212,16 +214,13 @@ static int post_reload(struct request *q, struct answer *a)
 			faults == -EBUSY ? "earlier configurations are still in use; try again"
 					 : "no memory for another configuration");
 	if (faults == 0) {
-		atomic_fetch_add_explicit(&q->region->header->config_seq, 1, memory_order_release);
+		uint32_t now = atomic_fetch_add_explicit(&q->region->header->config_seq, 1, memory_order_release) + 1;
 		atomic_fetch_add_explicit(&q->region->header->reload_seq, 1, memory_order_release);
-		reload_event(q->region, EVENT_RELOAD, "read again");
-		text_fmt(a->body, "{\"generation\":%u}\n", generation(q->region));
+		events_add_reload(q->region, now);
+		text_fmt(a->body, "{\"generation\":%u}\n", now);
 		return 200;
 	}
-	char first[sizeof((struct event *)0)->reason];
-	text_copy(first, sizeof first, errors_at);
-	first[strcspn(first, "\n")] = '\0';
-	reload_event(q->region, EVENT_CONFIG_ERROR, first);
+	config_error_event(q->region, errors_at);
 	text_str(a->body, "{\"error\":\"the configuration has faults; the one before stays in force\",\"errors\":[");
 	for (const char *line = errors_at, *comma = ""; *line; comma = ",") {
 		size_t n = strcspn(line, "\n");

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/sys.h"
+#include "base/text.h"
 #include "core/member.h"
 #include "core/registry.h"
 #include "core/shared.h"
@@ -90,6 +91,21 @@ uint64_t events_add(struct region *r, struct event *e)
 		&r->events[seq % REGION_EVENTS].seq, seq, memory_order_release); /* partner: the reader's first load */
 	events_hear(e);
 	return seq;
+}
+
+void events_add_reload(struct region *r, uint32_t generation)
+{
+	struct event e = {.type = EVENT_RELOAD, .retry_after_ms = -1, .value = generation};
+	if (!r->header || r->is_read_only)
+		return;
+	uint32_t told = atomic_load_explicit(&r->header->reload_told, memory_order_relaxed);
+	do
+		if ((int32_t)(generation - told) <= 0)
+			return;
+	while (!atomic_compare_exchange_weak_explicit(
+		&r->header->reload_told, &told, generation, memory_order_relaxed, memory_order_relaxed));
+	text_copy(e.reason, sizeof e.reason, "read again");
+	events_add(r, &e);
 }
 
 void events_show(struct region *r, uint64_t seq)

@@ -41,6 +41,8 @@ void events_hear(const struct event *e);
 /* Writes one; seq, check, wall_ns, pid and exe are filled in here (exe and pid from r->me when there is one). Returns
  * its seq. */
 uint64_t events_add(struct region *r, struct event *e);
+/* Tells that the configuration of this generation (config_seq) is read: whoever of the group has read it first. */
+void events_add_reload(struct region *r, uint32_t generation);
 /* Called in the process that wrote an event, after it is in the ring, on the thread that did it (any thread, a signal
  * handler too): for the log. Set once, before the first event. */
 void events_set_listener(void (*listener)(const struct event *e));

@@ -244,6 +244,7 @@ struct region_header {
 	_Atomic uint64_t tickets;	 /* last one given out to a waiter */
 	_Atomic uint32_t waiters_high;	 /* waiters that were ever claimed */
 	_Atomic uint64_t unseen_streams; /* of HTTP/2, whose outcome could not be known; 0 in a region made before */
+	_Atomic uint32_t reload_told; /* config_seq of the last reload that has its event; 0 in a region made before */
 };
 
 /* This process's hold on a region. Zero-initialised is "not attached". */

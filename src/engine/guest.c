@@ -491,14 +491,16 @@ void guest_forked(void)
 	atomic_store(&guest_must_join, true);
 }
 
-static void reload_config(struct region *r)
+static void reload_config(struct region *r, uint32_t generation)
 {
 	char errors[1024];
 	struct text t = TEXT_ON(errors);
 	errors[0] = '\0';
 	int faults = policy_reload(&t);
-	if (faults == 0)
+	if (faults == 0) {
+		events_add_reload(r, generation);
 		return;
+	}
 	struct event e = {.type = EVENT_CONFIG_ERROR, .value = faults, .retry_after_ms = -1};
 	text_copy(e.reason, sizeof e.reason, errors[0] ? errors : "the configuration could not be read again");
 	events_add(r, &e);
@@ -515,6 +517,6 @@ void guest_reload(struct region *r)
 		return;
 	uint32_t config = atomic_load_explicit(&r->header->config_seq, memory_order_relaxed);
 	if (atomic_exchange(&config_seen, config) != config)
-		reload_config(r);
+		reload_config(r, config);
 	fault_follow(r);
 }
