@@ -90,7 +90,7 @@ except ConnectionResetError:
 	conf "${rules[@]}" 'answer_timeout = 300ms'
 	for i in 1 2; do
 		run by_name pay.test under --max-time 20 /
-		assert_failure 56
+		assert_failure 55
 	done
 	state_is "pay.test:$server_port" open
 	run by_name pay.test under --max-time 20 /
@@ -308,6 +308,41 @@ ok
 	assert_equal "$(jq -r '.rule, .breaker' <<<"$output" | xargs)" 'pay pay.test:443'
 	run resil which -c "$dir/conf" --json 10.1.2.3:443
 	assert_equal "$(jq -r .rule <<<"$output")" first
+}
+
+@test "which tells the rules that a connection goes over to by what it says, and no other; why, that they reject with ECONNRESET (A13)" {
+	shim_part
+	printf '%s\n' '[destination first]' 'match = 10.0.0.0/8' '[destination pay]' 'match = sni:pay.test, sni:*.shop:443' "${rules[@]}" 'key = section' \
+		'[destination lan]' 'match = 192.0.2.0/24, pay.test' '[destination late]' 'match = sni:late.test' '[destination some]' 'match = exe:curl, sni:some.test' >"$dir/conf"
+	said_of() { # DESTINATION [OPTION]...
+		resil which -c "$dir/conf" --json "$@" | jq -r '[.said[]? | .rule + " " + .pattern] | join(", ")'
+	}
+	assert_equal "$(said_of 10.1.2.3:443)" ''
+	assert_equal "$(said_of 192.0.2.1:443)" 'pay sni:pay.test, pay sni:*.shop:443'
+	assert_equal "$(said_of 192.0.2.1:80)" 'pay sni:pay.test'
+	assert_equal "$(said_of 127.0.0.1:80)" 'pay sni:pay.test, late sni:late.test'
+	assert_equal "$(said_of 127.0.0.1:80 -e curl)" 'pay sni:pay.test, late sni:late.test, some sni:some.test'
+	assert_equal "$(said_of pay.test:80)" 'pay sni:pay.test'
+	assert_equal "$(said_of late.test:80)" 'late sni:late.test'
+	assert_equal "$(said_of other.test:80)$(said_of sni:pay.test:80)$(said_of unix:/x)" ''
+	run resil which -c "$dir/conf" 127.0.0.1:80
+	assert_line $'rule by sni\t[destination pay]: sni:pay.test\t'"$dir/conf:3"
+	# Both circuits that lead there, by the section's name and by the connection's, meet the error at a send.
+	peer server 127.0.0.1 unavailable
+	scheme=http
+	for key in section origin; do
+		conf "${rules[@]}" "key = $key"
+		for i in 1 2; do RESIL_GROUP=$key by_name pay.test under / >/dev/null || true; done
+		RESIL_GROUP=$key run by_name pay.test under /
+		assert_failure 55
+		run resil why -g "$key"
+		assert_line --index 0 --regexp "^pay(.test:$server_port)? in group $key is open: resil rejects its calls at once with ECONNRESET; nothing of them reaches the network$"
+	done
+	# Where the connect itself has the rule, it is what is rejected.
+	conf "${rules[@]}" 'match = 127.0.0.1'
+	for i in 1 2; do RESIL_GROUP=address by_name other.test under / >/dev/null || true; done
+	run resil why -g address
+	assert_line --index 0 "127.0.0.1:$server_port in group address is open: resil rejects its calls at once with ECONNREFUSED; nothing reaches the network"
 }
 
 # A client's words for the name, and how many hold or wait for a slot of a destination (-1: none is shown).

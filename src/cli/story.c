@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/errname.h"
+#include "cli/place.h"
 #include "core/bypass.h"
 #include "core/member.h"
 #include "policy/policy.h"
@@ -176,11 +177,36 @@ static bool is_request(const struct story *s)
 	return strncmp(s->view.name, "unix:", 5) != 0 && strchr(s->view.name, ' ');
 }
 
+/* Do its calls come from connects of other rules, by what they say (sni:)? */
+static bool is_said(const struct story *s)
+{
+	struct place place;
+	char name[REGION_NAME_MAX + 1];
+	if (!s->policy || !config_has_sni(s->settings->config))
+		return false;
+	text_copy(name, sizeof name, s->view.name);
+	if (place_read(name, &place) == NULL) {
+		struct target target = {.addr = &place.addr, .name = place.name[0] ? place.name : NULL};
+		if (config_match(s->settings->config, &target, NULL) == s->policy)
+			return false;
+		target.said = target.name;
+		if (target.said)
+			return config_match(s->settings->config, &target, NULL) == s->policy;
+	}
+	return config_is_said_only(s->settings->config, s->policy);
+}
+
+/* Its connects are made; what is rejected is a send. */
+static bool is_met_by_sends(const struct story *s)
+{
+	return is_request(s) || is_said(s);
+}
+
 static const char *reject_name(const struct story *s)
 {
 	if (is_look_up(s))
 		return "EAI_FAIL";
-	if (is_request(s))
+	if (is_met_by_sends(s))
 		return "ECONNRESET";
 	const char *name = s->policy ? errname(s->policy->reject_errno) : NULL;
 	return name ? name : "ECONNREFUSED";
@@ -236,7 +262,7 @@ static void tell_state(struct text *t, const struct story *s)
 			is_look_up(s)	? "look-ups"
 			: is_request(s) ? "requests"
 					: "calls",
-			reject_name(s), is_request(s) ? "of them " : "");
+			reject_name(s), is_met_by_sends(s) ? "of them " : "");
 	} else if (v->state == BREAKER_HALF_OPEN) {
 		text_fmt(t,
 			" is half-open: a probe finds out whether it is well again; resil rejects all other calls with "

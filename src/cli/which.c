@@ -181,6 +181,17 @@ static struct target target_of(const struct place *p, const char *exe)
 		.addr = &p->addr, .name = p->is_said ? NULL : name, .exe = exe, .said = p->is_said ? name : NULL};
 }
 
+/* The next rule that its calls go over to where the connection says so, from *i on: a name is said as it was looked up,
+ * of an address any may be. */
+static const struct policy *next_said(const struct finding *f, uint32_t *i, const char **pattern)
+{
+	struct target target = target_of(f->place, f->exe);
+	if (f->place->is_said)
+		return NULL;
+	target.said = target.name;
+	return config_next_said(f->config, &target, i, pattern);
+}
+
 /* The next fault of the configuration that fits, from *i on. */
 static const struct fault_rule *next_fault(const struct finding *f, uint32_t *i)
 {
@@ -231,6 +242,38 @@ static void json_faults(struct text *t, const struct finding *f)
 	text_char(t, ']');
 }
 
+static void print_said(struct table *t, const struct finding *f)
+{
+	char rule[400], origin[4200];
+	const char *pattern;
+	const struct policy *p;
+	for (uint32_t i = 0; (p = next_said(f, &i, &pattern)) != NULL;) {
+		snprintf(rule, sizeof rule, "[destination %s]: %.300s", p->section, pattern);
+		snprintf(origin, sizeof origin, "%s:%u", config_file(f->config), p->line);
+		const char *cells[] = {"rule by sni", rule, origin};
+		table_row(t, cells);
+	}
+}
+
+static void json_said(struct text *t, const struct finding *f)
+{
+	char origin[4200];
+	const char *pattern, *comma = "";
+	const struct policy *p;
+	text_str(t, ",\"said\":[");
+	for (uint32_t i = 0; (p = next_said(f, &i, &pattern)) != NULL; comma = ",") {
+		snprintf(origin, sizeof origin, "%s:%u", config_file(f->config), p->line);
+		text_fmt(t, "%s{\"rule\":", comma);
+		text_json(t, p->section);
+		text_str(t, ",\"rule_origin\":");
+		text_json(t, origin);
+		text_str(t, ",\"pattern\":");
+		text_json(t, pattern);
+		text_char(t, '}');
+	}
+	text_char(t, ']');
+}
+
 static void print_table(const struct finding *f)
 {
 	static const char *const headers[] = {"WHAT", "VALUE", "ORIGIN"};
@@ -248,6 +291,7 @@ static void print_table(const struct finding *f)
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
 		table_row(t, rows[i]);
+	print_said(t, f);
 	print_faults(t, f);
 	const char *places[] = {"places", f->seen.places, f->seen.group};
 	if (f->has_state && f->seen.places[0])
@@ -284,6 +328,7 @@ static void json_finding(struct text *t, const void *ctx)
 		text_str(t, "null");
 	text_str(t, ",\"values\":");
 	render_policy_values(t, f->config, f->policy, f->addr);
+	json_said(t, f);
 	json_faults(t, f);
 	text_str(t, "}\n");
 }
@@ -417,7 +462,8 @@ const struct verb verb_which = {
 		"state where a\n"
 		"group has used it, and each effective value with its origin. HOST:PORT, IP:PORT, [v6]:PORT or "
 		"unix:/path,\n"
-		"sni:HOST:PORT for what a connection to an address calls its server;\n"
+		"sni:HOST:PORT for what a connection calls its server; which of such rules its calls would go over to "
+		"is told ('rule by sni');\n"
 		"with `key = method` or `route` also one request of it, as 'api.internal:80 GET' or 'api.internal:80 "
 		"/users/7'.\n\n"
 		"Options:\n  -c, --config FILE   this configuration (default: the one a program started here would "

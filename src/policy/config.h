@@ -135,6 +135,12 @@ bool config_guards_look_ups(const struct config *c);
 
 /* Is there a rule by what connections say (`sni:`)? */
 bool config_has_sni(const struct config *c);
+/* For listings. The next rule that a connect goes over to once it calls its server so (target->said; null: any of the
+ * names that patterns have), with that pattern; null: no more. *i is 0 at first. */
+const struct policy *config_next_said(
+	const struct config *c, const struct target *target, uint32_t *i, const char **pattern);
+/* Have all of its patterns to do with what connections say (or with executables), so that no connect begins there? */
+bool config_is_said_only(const struct config *c, const struct policy *p);
 /* Policies in file order, [defaults] last; null beyond the end. For listings. */
 const struct policy *config_policy(const struct config *c, uint32_t index);
 /* Where it stands among them. */

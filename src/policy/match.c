@@ -137,6 +137,44 @@ const struct policy *config_match(const struct config *c, const struct target *t
 	return sight.is_inet ? &c->defaults.policy : NULL;
 }
 
+const struct policy *config_next_said(
+	const struct config *c, const struct target *target, uint32_t *i, const char **pattern)
+{
+	struct target unsaid = *target;
+	struct sight sight = sight_of(target);
+	unsaid.said = NULL;
+	/* The first in file order counts: what stands behind the rule of the connect itself is never reached. */
+	const struct policy *now = config_match(c, &unsaid, NULL);
+	for (uint32_t k = 0; sight.is_inet && k < c->section_count && &c->sections[k].policy != now; k++) {
+		const struct match_list *list = &c->sections[k].match;
+		if (list->has_exe && (!target->exe || !exe_fits(c, list, target->exe)))
+			continue;
+		for (*i = *i < list->first ? list->first : *i; *i < list->first + list->count;) {
+			const struct pattern *p = &c->patterns[(*i)++];
+			if (p->kind != PATTERN_SNI || sight.port < p->low || sight.port > p->high ||
+				(target->said && !said_fits(p, target->said)))
+				continue;
+			*pattern = p->text;
+			return &c->sections[k].policy;
+		}
+	}
+	return NULL;
+}
+
+bool config_is_said_only(const struct config *c, const struct policy *p)
+{
+	bool is_said = false;
+	if (p == &c->defaults.policy)
+		return false;
+	const struct section *s = (const struct section *)((const char *)p - offsetof(struct section, policy));
+	for (uint32_t i = s->match.first; i < s->match.first + s->match.count; i++) {
+		if (c->patterns[i].kind != PATTERN_SNI && c->patterns[i].kind != PATTERN_EXE)
+			return false;
+		is_said |= c->patterns[i].kind == PATTERN_SNI;
+	}
+	return is_said;
+}
+
 static bool list_fits_look_up(const struct config *c, const struct match_list *s, const char *name, size_t len,
 	uint16_t port, const char *exe)
 {
