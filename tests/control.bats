@@ -115,6 +115,10 @@ print(seqs == sorted(set(seqs)), all(k in e for e in events for k in ("seq", "ti
 	wait_until file_has ECONNREFUSED "$dir/one.out"
 	run ask "/v1/destinations/$name/force?mode=sideways" -X POST -w '%{http_code}'
 	assert_output --partial 400
+	run ask "/v1/destinations/$name/force?mode=closed&for=8761h" -X POST -w '%{http_code}'
+	assert_output --regexp '1ms to 8760h.*400$'
+	run ask "/v1/faults?spec=refuse%20$name&for=8761h" -X POST -w '%{http_code}'
+	assert_output --regexp '1ms to 8760h.*400$'
 	run ask "/v1/destinations/$name/force?mode=auto" -X POST
 	assert_equal "$(json 'j["mode"]')" auto
 	wait_until state_is "$name" closed

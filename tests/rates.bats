@@ -101,6 +101,18 @@ due() { [ "$(destination "127.0.0.1:$1" retry_after_ms)" = 0 ]; }
 	[[ $(resil status | cut -f3) == 5*s ]] || [[ $(resil status | cut -f3) == 600.0s ]] || fail "$(resil status)"
 	resil force "127.0.0.1:$server_port" auto
 	assert_equal "$(destination "127.0.0.1:$server_port" mode_ends_ms)" null
+	# A year is the most: what is longer is meant for ever, or mistyped.
+	for time in 8761h 100000h 365.1d; do
+		for verb in "force 127.0.0.1:$server_port open" "fault add refuse 127.0.0.1:$server_port"; do
+			# shellcheck disable=SC2086 # words
+			run resil $verb --for $time
+			assert_failure 2
+			assert_output --partial "'$time' is too long: 8760h (a year) is the most; --forever holds until told otherwise"
+		done
+	done
+	assert_equal "$(destination "127.0.0.1:$server_port" mode)" auto
+	resil force "127.0.0.1:$server_port" closed --for 8760h
+	assert_equal "$(destination "127.0.0.1:$server_port" mode)" forced_closed
 }
 
 @test "random histories replayed against real sockets: after each step the circuit is as the model has it (B2-B16)" {

@@ -217,7 +217,8 @@ const struct verb verb_fault = {
 		"Types:\n" FAULT_TYPES(
 			TYPE_LINE) "\nKeys (name=NAME names it; resil.conf(5) tells which are of which "
 				   "type):\n" FAULT_PARAMS(
-					   PARAM_LINE) "\nOptions:\n      --for TIME      until then (10m, 90s, 1h)\n"
+					   PARAM_LINE) "\nOptions:\n      --for TIME      until then (10m, 90s, 1h; at "
+						       "most 8760h)\n"
 						       "      --forever       until the last process of the group has "
 						       "ended; add takes one of the two\n" OPTIONS_HELP
 						       "\nExample:\n  resil fault add refuse api.internal:443 "

@@ -35,8 +35,14 @@ int option_time(const struct verb *verb, const char *given, int64_t *ns)
 
 int how_long_take(const struct verb *verb, struct how_long *h, int option)
 {
-	if (option == 'F')
-		return option_time(verb, optarg, &h->for_ns);
+	if (option == 'F') {
+		int wrong = option_time(verb, optarg, &h->for_ns);
+		if (wrong < 0 && h->for_ns > PARAMS_HOLDS_MAX_NS)
+			wrong = usage_error(verb,
+				"'%s' is too long: 8760h (a year) is the most; --forever holds until told otherwise",
+				optarg);
+		return wrong;
+	}
 	if (option != 'E')
 		return OPTION_IS_ANOTHER;
 	h->is_forever = true;

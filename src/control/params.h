@@ -16,5 +16,8 @@ enum params_found params_query(const char *query, const char *key, char *value, 
 bool params_u64(const char *s, uint64_t *v);
 /* `500ms`, `2s`, `5m`, `1h`, `1.5s`: a unit is due (CONTRACT). false: anything else, or beyond a hundred years. */
 bool params_duration(const char *s, int64_t *ns);
+/* The longest that what is set by hand holds for a time (8760h, as durations of the configuration): beyond it, for ever
+ * is what is meant. */
+#define PARAMS_HOLDS_MAX_NS 31536000000000000
 
 #endif

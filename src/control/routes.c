@@ -96,6 +96,11 @@ static int get_destination(struct request *q, struct answer *a)
 	return 200;
 }
 
+static bool holds_for(const char *time, int64_t *ns)
+{
+	return params_duration(time, ns) && *ns >= NS_PER_MS && *ns <= PARAMS_HOLDS_MAX_NS;
+}
+
 static int post_force(struct request *q, struct answer *a)
 {
 	static const struct {
@@ -110,10 +115,9 @@ static int post_force(struct request *q, struct answer *a)
 	if (index < 0)
 		return status;
 	enum params_found has_time = params_query(q->query, "for", time, sizeof time);
-	if (has_time == PARAMS_BROKEN ||
-		(has_time == PARAMS_FOUND && (!params_duration(time, &for_ns) || for_ns < NS_PER_MS)))
-		return routes_error(
-			a, 400, "for is a time such as 10m; without it the mode holds until told otherwise");
+	if (has_time == PARAMS_BROKEN || (has_time == PARAMS_FOUND && !holds_for(time, &for_ns)))
+		return routes_error(a, 400,
+			"for is a time from 1ms to 8760h such as 10m; without it the mode holds until told otherwise");
 	if (params_query(q->query, "mode", mode, sizeof mode) != PARAMS_FOUND)
 		return routes_error(a, 400, "mode is missing; it is open, closed, observe or auto");
 	for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
@@ -260,9 +264,8 @@ static int post_faults(struct request *q, struct answer *a)
 	error_at[0] = '\0';
 	if (params_query(q->query, "spec", spec, sizeof spec) != PARAMS_FOUND)
 		return routes_error(a, 400, "spec is missing: TYPE DESTINATION [KEY=VALUE]..., percent-encoded");
-	if (has_time == PARAMS_BROKEN ||
-		(has_time == PARAMS_FOUND && (!params_duration(time, &for_ns) || for_ns < NS_PER_MS)))
-		return routes_error(a, 400, "for is a time such as 10m");
+	if (has_time == PARAMS_BROKEN || (has_time == PARAMS_FOUND && !holds_for(time, &for_ns)))
+		return routes_error(a, 400, "for is a time from 1ms to 8760h such as 10m");
 	if ((has_time == PARAMS_FOUND) == (is_forever != PARAMS_ABSENT))
 		return routes_error(a, 400, "for=10m or forever is due");
 	int err = faults_admin_add(q->region, spec, for_ns, q->now_ns, name, &error, lives, NULL);
