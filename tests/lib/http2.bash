@@ -172,11 +172,22 @@ class Handler(grpc.GenericRpcHandler):
     def service(self, details):
         return grpc.unary_unary_rpc_method_handler(lambda request, context: answer(details.method, request, context))
 
-def serve_on(port):
+def serve_on(port, certificate=None):  # a chain and a key in one file
     server = grpc.server(futures.ThreadPoolExecutor(20), handlers=(Handler(),))
-    port = server.add_insecure_port("127.0.0.1:%d" % port)
+    at = "127.0.0.1:%d" % port
+    if certificate:
+        octets = open(certificate, "rb").read()
+        port = server.add_secure_port(at, grpc.ssl_server_credentials([(octets, octets)]))
+    else:
+        port = server.add_insecure_port(at)
     server.start()
     return server, port
+
+def channel_to(port, certificate=None):
+    at = "127.0.0.1:%d" % port
+    if certificate:
+        return grpc.secure_channel(at, grpc.ssl_channel_credentials(open(certificate, "rb").read()))
+    return grpc.insecure_channel(at)
 
 def code_of(channel, method, timeout=None):
     try:
@@ -185,13 +196,13 @@ def code_of(channel, method, timeout=None):
     except grpc.RpcError as e:
         return e.code().value[0]
 '
-# serves_grpc NAME: python on stdin defines answer(method, request, context).
+# serves_grpc NAME [CERTIFICATE]: python on stdin defines answer(method, request, context).
 serves_grpc() {
 	local code
 	all_of code
 	start "$1" bare python3 -u -c "$server_prelude$grpc_prelude
 $code
-server, port = serve_on(0)
+server, port = serve_on(0, ${2:+'$2'})
 say('port', port)
 server.wait_for_termination()
 threading.Event().wait()"

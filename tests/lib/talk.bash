@@ -3,8 +3,8 @@
 server_prelude='
 import os, select, signal, socket, struct, sys, threading, time
 
-def say(*words):
-    print(*words, flush=True)
+def say(*words):  # a whole line at once: others read it while it grows
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 def reset(c):
     c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
