@@ -258,7 +258,7 @@ static bool complain_unit(
 	while (at < n && (s[at] == ' ' || s[at] == '\t'))
 		at++;
 	text_fmt(&fault->what, "%s: unknown unit", row->name);
-	text_str(&fault->accepted, "ms, s, m or h, without a blank");
+	text_str(&fault->accepted, is_whole ? "s, m or h, without a blank" : "ms, s, m or h, without a blank");
 	const struct unit *unit = find_unit(s + at, n - at);
 	const char *name = unit ? unit->name : NULL;
 	unsigned times = 1;
@@ -268,7 +268,8 @@ static bool complain_unit(
 			times = unit_habits[i].times;
 		}
 	}
-	if (name && number < 1000000000) {
+	bool is_of_seconds = !name || strcmp(name, "ms") != 0 || number * times % 1000 == 0;
+	if (name && number < 1000000000 && (is_of_seconds || !is_whole)) {
 		text_u64(&fault->suggestion, number * times);
 		text_str(&fault->suggestion, name);
 	}

@@ -59,6 +59,7 @@ static const struct line mistakes[] = {
 	{"  mach = x", "unknown key in [destination NAME] ('mach'", "did you mean match?"},
 	{"  connect_timeout = 2d", "connect_timeout: unknown unit ('2d'", "did you mean 48h?"},
 	{"  connect_timeout = 0s", "connect_timeout cannot be nothing ('0s'", "did you mean off?"},
+	{"  keepalive = 5466millis", "keepalive: unknown unit ('5466millis'", "; s, m or h, without a blank)"},
 	{"[destination nothing]", "[destination nothing] matches nothing", "match = host:443"},
 	{"[destination no\tthing]", "[destination no?thing] matches nothing", NULL},
 	{"[destintion x]", "unknown section ('destintion x'", "did you mean [destination NAME]?"},
