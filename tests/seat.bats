@@ -245,3 +245,64 @@ asks() { # NAME: until its circuit is open
 	assert_line "ok	connections	1 outgoing (1 established, 0 pending), 0 accepted; 1 guarded"
 	assert_line --regexp "^note	connections	3 more sockets are no TCP connections"
 }
+
+@test "a full bulkhead, a fallback in use and a name's look-ups: each verb shows each, in words of its own" {
+	dns_start
+	zone flaky.test servfail
+	peer full 127.0.0.1 hang
+	peer away 127.0.0.1 refuse
+	peer stand_in 127.0.0.1 answer
+	local full=127.0.0.1:$full_port away=127.0.0.1:$away_port names=dns:flaky.test
+	printf '%s\n' '[defaults]' 'failure_threshold = 1' 'recovery_timeout = 5m' 'recovery_max = 5m' '[destination full]' "match = $full" 'max_concurrent = 1' \
+		'[destination away]' "match = $away" "fallback = 127.0.0.1:$stand_in_port" '[destination names]' 'match = flaky.test' 'trip_on = dns' >"$dir/resil.conf"
+	export RESIL_CONF=$dir/resil.conf RESIL_GROUP=app
+	start holder under curl -sS "http://$full/"
+	is_taken() { [ "$(destination "$full" bulkhead.in_use)" = 1 ]; }
+	wait_until is_taken
+	under "$bin/dial" 127.0.0.1 "$full_port" || true
+	for i in 1 2; do under "$bin/dial" 127.0.0.1 "$away_port"; done
+	asks flaky.test
+	under "$bin/lookup" getaddrinfo flaky.test || true
+	# VERB # LINE: a line of what it says, FULL, AWAY, STAND for the destinations.
+	while IFS= read -r row; do
+		line=${row#*# }
+		line=${line//FULL/$full} line=${line//AWAY/$away} line=${line//STAND/127.0.0.1:$stand_in_port}
+		words=${row%% #*}
+		words=${words//FULL/$full}
+		# shellcheck disable=SC2086 # words
+		asked ${words//AWAY/$away}
+		assert_success
+		assert_line --regexp "$line"
+	done <<-'END'
+		status # ^FULL	closed	.*	1/1	1$
+		status # ^AWAY	open \(secondary\)	.*	0	1$
+		status # ^dns:flaky.test	open	.*	0	[1-9][0-9]*$
+		top -n 1 -d 100ms # 	FULL	closed	.*	1/1$
+		top -n 1 -d 100ms # 	AWAY	open \(secondary\)	
+		top -n 1 -d 100ms # 	dns:flaky.test	open	
+		why # ^FULL in group app is closed, and its one place is taken: resil rejects further calls with ECONNREFUSED$
+		why # ^Bulkhead: 1 of 1 places taken, 0 wait for one, 1 rejected for want of one; max_concurrent = 1 \(
+		why FULL # to switch resil off for the group: resil off -g app$
+		why # ^AWAY in group app is open: resil lets nothing through to it; something else serves in its place, and what that cannot serve is rejected with ECONNREFUSED$
+		why # ^In its place: secondary \(2 calls of all time\); fallback = STAND \(
+		why # ^dns:flaky.test in group app is open: resil rejects its look-ups at once with EAI_FAIL;
+		why dns:flaky.test # ^Rule: \[destination names\] at .*/resil.conf:11, failure_threshold = 1 \(
+		events # 	rejected	FULL	1 rejected: bulkhead full$
+		events # 	fallback	AWAY	secondary: STAND \(refused\)$
+		events # 	transition	dns:flaky.test	closed -> open: 1 failure \(dns\); next probe in [0-9.]+s$
+		events # 	rejected	dns:flaky.test	[1-9][0-9]* rejected$
+		which FULL # ^places	1 of 1 taken	app$
+		which AWAY # ^state	open \(secondary\)	app$
+		which AWAY # ^fallback	STAND	.*resil.conf:10 
+		which flaky.test:80 # ^look-ups	dns:flaky.test is open	app$
+		which flaky.test:80 --json # "look_ups":\{"state":"open","group":"app"\}
+		which FULL --json # "look_ups":null
+		which dns:FLAKY.test. # ^rule	\[destination names\]	.*/resil.conf:11$
+		which dns:flaky.test # ^breaker name	dns:flaky.test	-$
+		which dns:flaky.test # ^state	open	app$
+	END
+	asked which dns:flaky.test:80
+	assert_failure 2
+	asked which dns:
+	assert_failure 2
+}

@@ -145,6 +145,8 @@ void state_text(char *to, size_t cap, const struct circuit_view *v);
 bool view_is_open(const struct circuit_view *v);
 /* Every place of its bulkhead is taken. */
 bool view_is_full(const struct circuit_view *v);
+/* Calls in flight; where there is a limit the places that are taken, of how many: "3/20". */
+void in_flight_text(char *to, size_t cap, const struct circuit_view *v);
 /* "962ms", "1.5s". */
 void ms_text(char *to, size_t cap, uint64_t ms);
 /* A destination as a shell takes it: in quotes where its name has what shells act on (circuits of requests have blanks

@@ -137,7 +137,8 @@ const struct verb verb_force = {
 		"call.\nWithout -g: in every group of yours that has used DEST; a destination that none has used "
 		"cannot "
 		"be set.\n\n"
-		"Options:\n      --for TIME      until then (10m, 90s, 1h; at most 8760h)\n      --forever       until told "
+		"Options:\n      --for TIME      until then (10m, 90s, 1h; at most 8760h)\n      --forever       until "
+		"told "
 		"otherwise; one of the two is due, but for auto\n" OPTIONS_HELP
 		"\nExample:\n  resil force pay.internal:443 open --for 10m\n\n"
 		"Exit codes: 0 done, 2 wrong usage, 3 no such destination or group, 4 not permitted.\n",

@@ -147,6 +147,14 @@ void state_text(char *to, size_t cap, const struct circuit_view *v)
 		snprintf(to + n, cap - n, ")");
 }
 
+void in_flight_text(char *to, size_t cap, const struct circuit_view *v)
+{
+	if (v->bulkhead_limit)
+		snprintf(to, cap, "%u/%u", v->bulkhead_in_use, v->bulkhead_limit);
+	else
+		snprintf(to, cap, "%u", v->in_flight);
+}
+
 void ms_text(char *to, size_t cap, uint64_t ms)
 {
 	if (ms < 1000)

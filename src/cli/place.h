@@ -12,6 +12,7 @@ struct place {
 	char shown[300]; /* the destination as the key `origin` has it */
 	bool is_unresolved;
 	bool is_said;	     /* name is what a connection says, `sni:`; where it leads to is not known */
+	bool is_look_up;     /* name's look-ups, `dns:` (which alone) */
 	const char *request; /* what stands behind a blank: a method or a path; "": nothing */
 };
 

@@ -171,6 +171,7 @@ static bool send_pieces(int fd, int file, uint64_t *octets)
 
 struct order {
 	const char *dir;
+	uid_t owner;	/* of dir */
 	const char *to; /* null: where each was meant to go */
 	char refused[280];
 	unsigned done, left;
@@ -196,7 +197,9 @@ static int deliver(struct order *o, const char *name, int file, const char *path
 	struct stat st;
 	const char *why;
 	uint64_t octets;
-	if (fstat(file, &st) != 0 || !S_ISREG(st.st_mode) || (st.st_uid != geteuid() && geteuid() != 0))
+	/* Anyone may have put one into a folder that is open; root takes those of whose folder it is, too. */
+	if (fstat(file, &st) != 0 || !S_ISREG(st.st_mode) ||
+		(st.st_uid != geteuid() && (geteuid() != 0 || st.st_uid != o->owner)))
 		return leave(o, name, "not a file of yours");
 	if (flock(file, LOCK_EX | LOCK_NB) != 0)
 		return leave(o, name, "its connection is still open");
@@ -236,11 +239,13 @@ static int is_spooled(const struct dirent *e)
 static int replay(struct order *o)
 {
 	struct dirent **list;
-	int n = scandir(o->dir, &list, is_spooled, alphasort);
+	struct stat st;
+	int n = stat(o->dir, &st) == 0 ? scandir(o->dir, &list, is_spooled, alphasort) : -1;
 	if (n < 0) {
 		fprintf(stderr, "resil replay: %s: %s\n", o->dir, strerror(errno));
 		return errno == EACCES ? EXIT_DENIED : EXIT_ABSENT;
 	}
+	o->owner = st.st_uid;
 	for (int i = 0; i < n; i++) {
 		char path[4400];
 		snprintf(path, sizeof path, "%s/%s", o->dir, list[i]->d_name);

@@ -45,10 +45,7 @@ static void status_row(struct table *t, const struct group *g, size_t before, co
 			render_rate_hundredths(v) % 100);
 	us_text(p50, sizeof p50, v->p50_us, has_latency);
 	us_text(p99, sizeof p99, v->p99_us, has_latency);
-	if (v->bulkhead_limit)
-		snprintf(in_flight, sizeof in_flight, "%u/%u", v->bulkhead_in_use, v->bulkhead_limit);
-	else
-		snprintf(in_flight, sizeof in_flight, "%u", v->in_flight);
+	in_flight_text(in_flight, sizeof in_flight, v);
 	snprintf(rejected, sizeof rejected, "%llu", (unsigned long long)v->rejected);
 	const char *cells[] = {g->user, g->name, v->name, state, retry, calls, rate, p50, p99, in_flight, rejected};
 	table_row(t, cells + 2 - before);

@@ -42,8 +42,9 @@ void event_text(struct text *t, const struct region *r, const struct event *e)
 		if (e->value > 0)
 			text_fmt(t, "; %lld had been rejected", (long long)e->value);
 		if (e->to == BREAKER_OPEN && e->retry_after_ms >= 0) {
-			text_str(t, "; next probe in ");
-			text_duration(t, e->retry_after_ms * NS_PER_MS);
+			char ms[24];
+			ms_text(ms, sizeof ms, (uint64_t)e->retry_after_ms);
+			text_fmt(t, "; next probe in %s", ms);
 		}
 		return;
 	case EVENT_REJECTED:
@@ -62,6 +63,11 @@ void event_text(struct text *t, const struct region *r, const struct event *e)
 }
 
 /* ---- reading ---- */
+
+static bool is_look_up(const struct story *s)
+{
+	return strncmp(s->view.name, "dns:", 4) == 0;
+}
 
 /* Variables of a member; a path among them that is relative is so to its working directory. */
 static pid_t env_pid;
@@ -149,6 +155,9 @@ void story_read(struct story *s, const struct group *g, uint32_t index, const st
 	for (uint32_t i = 0; settings && (p = config_policy(settings->config, i)) != NULL; i++)
 		if (strcmp(p->section, s->view.policy) == 0)
 			s->policy = p;
+	/* Circuits of look-ups carry no section: their rule goes by the name alone. */
+	if (settings && is_look_up(s))
+		s->policy = config_match_look_up(settings->config, s->view.name + 4, 0, NULL);
 }
 
 bool story_is_rejecting(const struct story *s)
@@ -164,11 +173,6 @@ static void since_text(struct text *t, const struct story *s, int64_t wall_ns)
 	text_str(t, " (");
 	age_text(t, s->wall_ns - wall_ns);
 	text_str(t, " ago)");
-}
-
-static bool is_look_up(const struct story *s)
-{
-	return strncmp(s->view.name, "dns:", 4) == 0;
 }
 
 /* Of key = method or route: its calls are requests, asked for at their first send. */
@@ -257,6 +261,11 @@ static void tell_state(struct text *t, const struct story *s)
 			reject_name(s));
 	} else if (mode == BREAKER_OBSERVE) {
 		text_fmt(t, " is only observed: it would be %s; resil rejects nothing\n", breaker_state_name(v->state));
+	} else if (v->state == BREAKER_OPEN && v->degraded) {
+		text_fmt(t,
+			" is open: resil lets nothing through to it; something else serves in its place, and what that "
+			"cannot serve is rejected with %s\n",
+			reject_name(s));
 	} else if (v->state == BREAKER_OPEN) {
 		text_fmt(t, " is open: resil rejects its %s at once with %s; nothing %sreaches the network\n",
 			is_look_up(s)	? "look-ups"
@@ -269,10 +278,9 @@ static void tell_state(struct text *t, const struct story *s)
 			"%s\n",
 			reject_name(s));
 	} else if (view_is_full(v)) {
-		text_fmt(t,
-			" is closed, and all of its %u places are taken: resil rejects further calls with %s, or lets "
-			"them wait\n",
-			v->bulkhead_limit, reject_name(s));
+		text_fmt(t, " is closed, and %s taken: resil rejects further calls with %s%s\n",
+			v->bulkhead_limit == 1 ? "its one place is" : "all of its places are", reject_name(s),
+			s->policy && s->policy->max_wait_ms == 0 ? "" : ", or lets them wait");
 	} else {
 		text_str(t, " is closed: resil lets every call through; what fails now fails at the destination\n");
 	}
@@ -466,8 +474,13 @@ static size_t undo_of(const struct story *s, const struct options *o, struct und
 		out[n].what = "to undo what was set by hand";
 		snprintf(out[n++].command, sizeof out->command, "resil force %s auto%s", name, again);
 	}
-	if (!story_is_rejecting(s))
+	if (!story_is_rejecting(s)) {
+		if (view_is_full(&s->view)) {
+			out[n].what = "to switch resil off for the group";
+			snprintf(out[n++].command, sizeof out->command, "resil off%s", again);
+		}
 		return n;
+	}
 	if (s->view.mode != BREAKER_FORCED_OPEN) {
 		out[n].what = "to try again now";
 		snprintf(out[n++].command, sizeof out->command, "resil reset %s%s", name, again);

@@ -27,14 +27,14 @@ static void print_table(const struct top *t)
 	text_time(&time, t->sampled_wall_ns);
 	for (size_t i = 0; i < t->shown_n; i++) {
 		const struct top_row *r = &t->rows[t->shown[i]];
-		char state[48], retry[24], calls[16], errors[16], rejected[16], p99[24], in_flight[16];
+		char state[48], retry[24], calls[16], errors[16], rejected[16], p99[24], in_flight[24];
 		top_state_text(state, sizeof state, r);
 		top_retry_text(retry, sizeof retry, r);
 		top_rate_text(calls, sizeof calls, top_rate(r, r->calls_per_s, 0));
 		top_rate_text(errors, sizeof errors, top_rate(r, r->failures_per_s, 0));
 		top_rate_text(rejected, sizeof rejected, top_rate(r, r->rejected_per_s, 0));
 		us_text(p99, sizeof p99, r->view.p99_us, r->view.max_us > 0 || r->view.p99_us > 0);
-		snprintf(in_flight, sizeof in_flight, "%u", r->view.in_flight);
+		in_flight_text(in_flight, sizeof in_flight, &r->view);
 		const char *cells[] = {time_at, r->user, r->group, r->view.name, state, retry, calls, errors, rejected,
 			p99, in_flight};
 		table_row(table, cells);

@@ -110,7 +110,7 @@ static const struct {
 	[RATE_LINE] = {"CALLS", 8, 8, 8, false},
 	[ERROR_LINE] = {"ERRORS", 8, 8, 8, false},
 	[P99] = {"P99", 7, 7, 7, true},
-	[IN_FLIGHT] = {"INFL", 4, 4, 4, true},
+	[IN_FLIGHT] = {"INFL", 0, 4, 9, true},
 };
 
 static void cell_text(char *to, size_t cap, const struct top_row *r, enum column c)
@@ -125,7 +125,7 @@ static void cell_text(char *to, size_t cap, const struct top_row *r, enum column
 	case GROUP: snprintf(to, cap, "%s", r->group); return;
 	case USER: snprintf(to, cap, "%s", r->user); return;
 	case P99: us_text(to, cap, r->view.p99_us, r->view.max_us > 0 || r->view.p99_us > 0); return;
-	case IN_FLIGHT: snprintf(to, cap, "%u", r->view.in_flight); return;
+	case IN_FLIGHT: in_flight_text(to, cap, &r->view); return;
 	default: to[0] = '\0';
 	}
 }

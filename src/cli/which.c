@@ -67,13 +67,30 @@ const char *place_read(char *text, struct place *p)
 	return NULL;
 }
 
+/* dns:NAME */
+static const char *look_up_read(const char *text, struct place *p)
+{
+	size_t n = strlen(text += 4);
+	memset(p, 0, sizeof *p);
+	p->is_look_up = true;
+	p->request = "";
+	while (n > 1 && text[n - 1] == '.')
+		n--;
+	if (n == 0 || n >= sizeof p->name || memchr(text, ':', n) || memchr(text, ' ', n))
+		return "a name alone is due, as in dns:api.internal";
+	for (size_t i = 0; i < n; i++)
+		p->name[i] = (char)(text[i] >= 'A' && text[i] <= 'Z' ? text[i] | 0x20 : text[i]);
+	snprintf(p->shown, sizeof p->shown, "dns:%s", p->name);
+	return NULL;
+}
+
 /* A rule by address can only fit a name that resolves. */
 static void resolve(struct place *p)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
 	uint16_t port = p->addr.port;
 
-	if (p->name[0] == '\0' || p->is_said || p->addr.family != ADDR_INET)
+	if (p->name[0] == '\0' || p->is_said || p->is_look_up || p->addr.family != ADDR_INET)
 		return;
 	p->is_unresolved = getaddrinfo(p->name, NULL, &hints, &found) != 0 ||
 			   !addr_from_sockaddr(&p->addr, found->ai_addr, found->ai_addrlen);
@@ -87,9 +104,9 @@ static void breaker_name(char *to, size_t cap, const struct place *p, const stru
 {
 	struct text t = {.at = to, .cap = cap};
 	to[0] = '\0';
-	if (policy->key == POLICY_KEY_SECTION && policy->section[0])
+	if (!p->is_look_up && policy->key == POLICY_KEY_SECTION && policy->section[0])
 		text_str(&t, policy->section);
-	else if (policy->key == POLICY_KEY_ADDRESS && !p->is_unresolved)
+	else if (!p->is_look_up && policy->key == POLICY_KEY_ADDRESS && !p->is_unresolved)
 		addr_text(&t, &p->addr);
 	else
 		text_str(&t, p->shown);
@@ -162,8 +179,8 @@ struct finding {
 	const struct place *place;
 	char breaker[300];
 	const char *exe;
-	bool has_state;
-	struct seen seen;
+	bool has_state, has_look_ups;
+	struct seen seen, look_ups; /* of the name, where it has a circuit for them */
 };
 
 static void rule_origin(char *to, size_t cap, const struct finding *f)
@@ -186,7 +203,7 @@ static struct target target_of(const struct place *p, const char *exe)
 static const struct policy *next_said(const struct finding *f, uint32_t *i, const char **pattern)
 {
 	struct target target = target_of(f->place, f->exe);
-	if (f->place->is_said)
+	if (f->place->is_said || f->place->is_look_up)
 		return NULL;
 	target.said = target.name;
 	return config_next_said(f->config, &target, i, pattern);
@@ -198,7 +215,8 @@ static const struct fault_rule *next_fault(const struct finding *f, uint32_t *i)
 	struct target target = target_of(f->place, f->exe);
 	const struct fault_rule *fault;
 	while ((fault = config_fault(f->config, (*i)++)) != NULL)
-		if (config_fault_fits(f->config, fault, &target))
+		if (f->place->is_look_up ? config_fault_fits_look_up(f->config, fault, f->place->name, 0, f->exe)
+					 : config_fault_fits(f->config, fault, &target))
 			return fault;
 	return NULL;
 }
@@ -293,6 +311,11 @@ static void print_table(const struct finding *f)
 		table_row(t, rows[i]);
 	print_said(t, f);
 	print_faults(t, f);
+	char look_ups[400];
+	snprintf(look_ups, sizeof look_ups, "dns:%s is %s", f->place->name, f->look_ups.state);
+	const char *of_look_ups[] = {"look-ups", look_ups, f->look_ups.group};
+	if (f->has_look_ups)
+		table_row(t, of_look_ups);
 	const char *places[] = {"places", f->seen.places, f->seen.group};
 	if (f->has_state && f->seen.places[0])
 		table_row(t, places);
@@ -326,6 +349,16 @@ static void json_finding(struct text *t, const void *ctx)
 		text_json(t, f->seen.group);
 	else
 		text_str(t, "null");
+	text_str(t, ",\"look_ups\":");
+	if (f->has_look_ups) {
+		text_str(t, "{\"state\":");
+		text_json(t, f->look_ups.state);
+		text_str(t, ",\"group\":");
+		text_json(t, f->look_ups.group);
+		text_char(t, '}');
+	} else {
+		text_str(t, "null");
+	}
 	text_str(t, ",\"values\":");
 	render_policy_values(t, f->config, f->policy, f->addr);
 	json_said(t, f);
@@ -369,11 +402,13 @@ static bool is_named_for_exe(const struct config *c, const struct target *target
 static int show(const struct options *o, const struct settings *s, const struct place *p, const char *exe)
 {
 	struct target target = target_of(p, exe);
-	struct finding f = {.config = s->config, .place = p, .pattern = "", .addr = &p->addr, .exe = exe};
+	struct finding f = {
+		.config = s->config, .place = p, .pattern = "", .addr = p->is_look_up ? NULL : &p->addr, .exe = exe};
 	struct groups g = {0};
 	struct circuit_view v;
 
-	f.policy = config_match(s->config, &target, &f.pattern);
+	f.policy = p->is_look_up ? config_match_look_up(s->config, p->name, 0, exe)
+				 : config_match(s->config, &target, &f.pattern);
 	if (!f.policy) {
 		if (o->is_json) {
 			char at[2048];
@@ -400,6 +435,11 @@ static int show(const struct options *o, const struct settings *s, const struct 
 	if (code && o->group)
 		return code;
 	f.has_state = code == 0 && look_up(&g, f.breaker, &f.seen, &v);
+	if (code == 0 && p->name[0] && !p->is_look_up && !p->is_said) {
+		char look_ups[300];
+		snprintf(look_ups, sizeof look_ups, "dns:%s", p->name);
+		f.has_look_ups = look_up(&g, look_ups, &f.look_ups, &v);
+	}
 	if (o->is_json)
 		print_rendered(json_finding, &f);
 	else
@@ -435,7 +475,7 @@ static int run_which(const struct verb *verb, int argc, char **argv)
 	}
 	if (argc - optind != 1)
 		return usage_error(verb, "one destination is due, as in api.internal:443");
-	wrong = place_read(argv[optind], &p);
+	wrong = strncmp(argv[optind], "dns:", 4) == 0 ? look_up_read(argv[optind], &p) : place_read(argv[optind], &p);
 	if (wrong)
 		return usage_error(verb, "'%s': %s", argv[optind], wrong);
 	if (!settings_load(&s, file, own_getenv("RESIL_SET"))) {
@@ -464,6 +504,7 @@ const struct verb verb_which = {
 		"unix:/path,\n"
 		"sni:HOST:PORT for what a connection calls its server; which of such rules its calls would go over to "
 		"is told ('rule by sni');\n"
+		"dns:NAME for its look-ups;\n"
 		"with `key = method` or `route` also one request of it, as 'api.internal:80 GET' or 'api.internal:80 "
 		"/users/7'.\n\n"
 		"Options:\n  -c, --config FILE   this configuration (default: the one a program started here would "

@@ -276,7 +276,9 @@ const char *guest_runtime_dir(void)
 bool guest_cache_dir(char *dir, size_t cap)
 {
 	struct text t = {.at = dir, .cap = cap};
-	if (me.state == STATE_PRIVATE || !me.has_state_dir)
+	const struct region *r = guest_region_now();
+	/* Where the directory was refused (another's, open to others) the region is private. */
+	if (!r || !r->is_shared || me.state == STATE_PRIVATE || !me.has_state_dir)
 		return false;
 	dir[0] = '\0';
 	text_fmt(&t, "%s/%s.cache", me.state_dir, me.group);

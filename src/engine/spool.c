@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/sys.h"
@@ -70,6 +71,21 @@ static void make_path(struct detour *d, struct spool *s)
 	text_fmt(&t, "-%d-%u" SPOOL_SUFFIX, (int)sys_getpid(), (unsigned)++count);
 }
 
+/* Is what lies there safe from other users (E11)? Ours or root's, and where anyone may write, nobody removes what is
+ * another's. A descriptor, or -errno. */
+static int open_dir(const char *path)
+{
+	struct stat st;
+	int dir = sys_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	if (dir < 0)
+		return dir;
+	if (sys_fstat(dir, &st) == 0 && (st.st_uid == sys_geteuid() || st.st_uid == 0) &&
+		((st.st_mode & S_IWOTH) == 0 || (st.st_mode & S_ISVTX)))
+		return dir;
+	sys_close(dir);
+	return -EPERM;
+}
+
 static int begin(struct detour *d, int64_t now_ns)
 {
 	struct spool *s = spool_of(d);
@@ -78,9 +94,15 @@ static int begin(struct detour *d, int64_t now_ns)
 	(void)now_ns;
 	memset(s, 0, offsetof(struct spool, path));
 	make_path(d, s);
+	s->file = -1;
+	int dir = open_dir(d->path);
+	if (dir < 0)
+		return -dir;
 	s->file = sys_open(s->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (s->file < 0)
+	if (s->file < 0) {
+		sys_close(dir);
 		return -s->file;
+	}
 	SYS2(SYS_flock, s->file, LOCK_EX | LOCK_NB);
 	memset(&head, 0, sizeof head);
 	memcpy(head.magic, SPOOL_MAGIC, sizeof head.magic);
@@ -92,11 +114,9 @@ static int begin(struct detour *d, int64_t now_ns)
 	if (!err && n != (ssize_t)sizeof head)
 		err = n < 0 ? (int)-n : ENOSPC;
 	/* The name must outlive a crash as the octets do. */
-	int dir = err ? -1 : sys_open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	if (dir >= 0) {
+	if (!err)
 		SYS1(SYS_fsync, dir);
-		sys_close(dir);
-	}
+	sys_close(dir);
 	if (err) {
 		sys_unlink(s->path);
 		sys_close(s->file);

@@ -219,6 +219,8 @@ static bool is_there(const char *path, bool is_folder, struct fault *f)
 	if (is_folder ? !S_ISDIR(st.st_mode) : !S_ISREG(st.st_mode))
 		return wrong(f, is_folder ? "fallback: not a folder" : "fallback: not a regular file",
 			is_folder ? "spool:DIR" : "reply:FILE");
+	if (is_folder && (st.st_mode & S_IWOTH) && !(st.st_mode & S_ISVTX))
+		return wrong(f, "fallback: anyone may remove what is there", "a folder that others cannot write to");
 	if (sys_access(path, is_folder ? W_OK | X_OK : R_OK) != 0)
 		return wrong(f, is_folder ? "fallback: nothing can be written there" : "fallback: cannot be read",
 			"rights for who runs the program");
