@@ -5,6 +5,7 @@ load lib/common
 load lib/services
 load lib/talk
 load lib/http2
+load lib/tls
 
 # ---- verdicts ----
 
@@ -402,6 +403,110 @@ load lib/http2
 	run under curl -sS --http2 "http://127.0.0.1:$server_port/x" -w ' %{http_version}'
 	assert_success
 	assert_output "/upgraded 2"
+}
+
+# ---- inside TLS that passes through memory, as gRPC's and asyncio's does ----
+
+in_tls='
+import ssl
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(certificate)
+context.set_alpn_protocols(["h2"])
+in_clear, begun = Http2, []
+class Http2(in_clear):
+    def __init__(self, c):
+        c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(context.wrap_socket(c, server_side=True))
+    def flush(self):
+        super().flush()
+        if self.c not in begun:
+            begun.append(self.c)
+            say("has begun")
+'
+from_memory='
+import ssl
+context = ssl.create_default_context(cafile=sys.argv[2])
+context.set_alpn_protocols(["h2"])
+class Memory:
+    def __init__(self):
+        self.s, self.came, self.goes = dial(), ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.came, self.goes, server_hostname="localhost")
+        while True:
+            try:
+                self.tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self.s.sendall(self.goes.read())
+                self.came.write(self.s.recv(65536))
+        self.s.sendall(self.goes.read())
+    def sendall(self, octets):
+        self.tls.write(octets)
+        self.s.sendall(self.goes.read())
+    def recv(self, n):
+        while True:
+            try:
+                return self.tls.read(n)
+            except ssl.SSLWantReadError:
+                self.came.write(self.s.recv(65536))
+def until_said(line, times):
+    while open(sys.argv[3]).read().split("\n").count(line) < times:
+        time.sleep(0.01)
+'
+
+@test "in TLS from memory: what the server says first comes before anybody has read: its streams are told apart (A9 A11)" {
+	make_certificate
+	serves_http2 server <<-END
+		certificate = "$certificate"
+		$in_tls
+		def asked(server, sid, path):
+		    server.answer(sid, int(path[1:]))
+	END
+	both_http2 "$server_port" "$certificate" "$dir/server.out" <<-END
+		$from_memory
+		s = Memory()
+		until_said("has begun", 2 if is_guarded else 1)  # its tickets and SETTINGS are here, and come at once
+		s.came.write(s.s.recv(65536))
+		c = Client(s)
+		for code in 200, 503, 200, 200:
+		    assert c.get("/%d" % code) == code
+		s.s.close()
+	END
+	assert_equal "$(tally "$server_port")" "3 success 1 failure http_gateway 1"
+}
+
+@test "in TLS from memory: the connection's end comes with the last answers, before anybody has read them: they are answers (A9 A1)" {
+	make_certificate
+	serves_http2 server <<-END
+		certificate = "$certificate"
+		$in_tls
+		waiting = []
+		def asked(server, sid, path):
+		    waiting.append(sid)
+		    if len(waiting) % 5 == 0:
+		        for sid in waiting[-5:-1]:
+		            server.answer(sid)
+		        server.c.shutdown(socket.SHUT_WR)
+		        say("has ended")
+	END
+	set='failure_threshold=0' both_http2 "$server_port" "$certificate" "$dir/server.out" <<-END
+		$from_memory
+		s = Memory()
+		c = Client(s)
+		sids = [c.ask("/") for i in range(5)]
+		until_said("has ended", 2 if is_guarded else 1)
+		octets = b""
+		while piece := s.s.recv(65536):
+		    octets += piece
+		s.came.write(octets)
+		c.until(*sids[:4])
+		s.came.write_eof()
+		try:
+		    assert s.recv(1) == b""
+		except ssl.SSLEOFError:
+		    pass
+		s.s.close()
+	END
+	assert_equal "$(tally "$server_port")" "4 success 1 neutral" # the last one was dropped with the connection (A7)
 }
 
 # ---- programs that nobody here wrote ----

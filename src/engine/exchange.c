@@ -230,6 +230,10 @@ void exchange_received(
 			look_for_alert(s, word, o, (size_t)result);
 		return; /* what is in it is told by the TLS library */
 	}
+	if (!o->is_inside && flow_has(f, FLOW_IS_INSIDE) && (result == 0 || (result < 0 && err == ECONNRESET))) {
+		flow_mark(f, result == 0 ? FLOW_IS_CUT : FLOW_IS_CUT | FLOW_IS_RESET);
+		return; /* the library is to be asked for what came before */
+	}
 	if (result > 0 && flow_only_counts(f, flow_word(f))) {
 		if (!o->is_inside)
 			atomic_fetch_add_explicit(&f->in, (uint64_t)result, memory_order_relaxed);

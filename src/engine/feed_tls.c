@@ -86,6 +86,10 @@ void feed_tls_sends(struct feed *x, const struct octets *o, struct sending *send
 		handshake_ends(x);
 	if (!(told & TLS_DATA))
 		return;
+	if (flow_has(f, FLOW_MAY_BE_MANY)) {
+		feed_turn_opaque(x, BREAKER_SUCCESS);
+		return;
+	}
 	if (flow_has(f, FLOW_MAY_HAVE_ANSWERED)) {
 		/* It was a ticket, most likely: the request goes on. */
 		flow_unmark(f, FLOW_MAY_HAVE_ANSWERED);
@@ -117,12 +121,15 @@ void feed_tls_came(struct feed *x, const struct octets *o, size_t n)
 		flow_mark(f, FLOW_MAY_HAVE_ANSWERED);
 	if (told & TLS_DATA) {
 		flow_unmark(f, FLOW_MAY_HAVE_ANSWERED);
-		if (tls_records_may_be_many(&f->tls)) {
-			flow_note_answer(f);
+		if (flow_has(f, FLOW_MAY_BE_MANY)) {
 			feed_turn_opaque(x, BREAKER_SUCCESS);
 			return;
 		}
 		feed_answer_begins(x);
+		/* A library that reads from memory is given it only now, and is tied by that: whoever reads or sends
+		 * more without has a TLS of its own. */
+		if (tls_records_may_be_many(&f->tls))
+			flow_mark(f, FLOW_MAY_BE_MANY);
 	}
 	if (tls_records_in_midst(&f->tls))
 		x->must_arm = true;
@@ -158,7 +165,9 @@ void exchange_turns_inside(struct flow *f)
 {
 	uint64_t word = flow_word(f);
 	f->first_count = 0;
-	flow_unmark(f, FLOW_IS_ASKING | FLOW_HAS_TRIED | FLOW_MAY_HAVE_ANSWERED | FLOW_OWES);
+	if (flow_has(f, FLOW_MAY_BE_MANY) && flow_phase_of(word) == FLOW_ANSWERING && flow_step(f, word, FLOW_FRESH))
+		word = flow_word(f); /* it was what is about to be read */
+	flow_unmark(f, FLOW_IS_ASKING | FLOW_HAS_TRIED | FLOW_MAY_HAVE_ANSWERED | FLOW_OWES | FLOW_MAY_BE_MANY);
 	if (flow_kind_asked(f) == FLOW_PLAIN)
 		flow_mark(f, FLOW_OWES);
 	/* With a memory BIO its last word of the handshake may not have gone yet. */

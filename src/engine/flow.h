@@ -57,6 +57,9 @@ enum flow_mark {
 	FLOW_IS_INSIDE = 1 << 11, /* TLS seen from inside: kind is of what is in it, its ciphertext only counts (A9) */
 	FLOW_MAY_HAVE_ANSWERED = 1 << 12, /* TLS from outside: what came is an answer or a ticket (A10) */
 	FLOW_IS_REJECTED = 1 << 13,	  /* inside TLS: the next octets that go are refused (B20) */
+	FLOW_IS_CUT = 1 << 16,	    /* inside TLS: its ciphertext has ended, and what came before may lie unread */
+	FLOW_IS_RESET = 1 << 17,    /* and so by a reset */
+	FLOW_MAY_BE_MANY = 1 << 15, /* TLS from outside, many calls perhaps: some came, and nobody has read it yet */
 	FLOW_IS_INHERITED =
 		1 << 9, /* its call is a forked parent's: its limits hold here, the verdict is not ours (E4) */
 };

@@ -141,6 +141,15 @@ void inside_read(struct inside *i, const void *buf, size_t n)
 	exchange_received(i->slot, i->word, i->fd, &i->octets, (ssize_t)n, 0, 0);
 }
 
+void inside_ended(struct inside *i)
+{
+	if (!flow_has(i->flow, FLOW_IS_CUT))
+		return;
+	look_at(i, "", 1);
+	bool is_reset = flow_has(i->flow, FLOW_IS_RESET);
+	exchange_received(i->slot, i->word, i->fd, &i->octets, is_reset ? -1 : 0, ECONNRESET, 0);
+}
+
 void inside_writes(struct inside *i, const void *buf, size_t n)
 {
 	i->is_told = !is_midst(i, FLOW_WAITING);

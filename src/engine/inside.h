@@ -43,6 +43,9 @@ bool inside_enter(struct inside *i, const uint8_t random[TLS_RANDOM], const void
 void inside_reads(struct inside *i);
 /* What was read, n octets of it; its orderly end (n 0). */
 void inside_read(struct inside *i, const void *buf, size_t n);
+/* There is nothing more to be read, for another reason than that the library waits for more: what ended the connection
+ * meanwhile is told now. A library that reads from memory is given what came before the end only after it. */
+void inside_ended(struct inside *i);
 /* Before a write, and after it: how much of it went, 0 for none. */
 void inside_writes(struct inside *i, const void *buf, size_t n);
 void inside_wrote(struct inside *i, size_t gone);

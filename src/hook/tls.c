@@ -35,7 +35,8 @@ ssize_t gnutls_record_send_range(void *session, const void *buf, size_t n, const
 
 /* ---- OpenSSL ---- */
 
-enum { ERROR_SSL = 1, RECEIVED_SHUTDOWN = 2, ERROR_ZERO_RETURN = 6, LIBRARY_SYS = 2 };
+enum { ERROR_SSL = 1, ERROR_WANT_READ, ERROR_WANT_WRITE, ERROR_ZERO_RETURN = 6 };
+enum { RECEIVED_SHUTDOWN = 2, LIBRARY_SYS = 2 };
 
 static bool openssl_may_tie(const void *lib, const void *ssl, bool is_complete)
 {
@@ -61,6 +62,8 @@ static void openssl_failed(struct inside *i, const struct tls_library *l, const 
 		inside_read(i, NULL, 0);
 	else if (why == ERROR_SSL && l->SSL_get_shutdown(ssl) & RECEIVED_SHUTDOWN)
 		inside_refused(i);
+	else if (why != ERROR_WANT_READ && why != ERROR_WANT_WRITE)
+		inside_ended(i);
 }
 
 /* Python 3.11 takes an error of the system without a word in the queue for an end of file, and hands on what it has. */
@@ -195,7 +198,14 @@ EXPORT int SSL_write_ex(void *ssl, const void *buf, size_t n, size_t *gone)
 
 /* ---- GnuTLS ---- */
 
-enum { FATAL_ALERT_RECEIVED = -12, UNEXPECTED_PACKET_LENGTH = -9, DECRYPTION_FAILED = -24, INVALID_REQUEST = -50 };
+enum {
+	FATAL_ALERT_RECEIVED = -12,
+	UNEXPECTED_PACKET_LENGTH = -9,
+	DECRYPTION_FAILED = -24,
+	GNUTLS_AGAIN = -28,
+	INVALID_REQUEST = -50,
+	GNUTLS_INTERRUPTED = -52
+};
 
 static bool gnutls_may_tie(const void *lib, const void *session, bool is_complete)
 {
@@ -234,6 +244,8 @@ static void gnutls_read(struct inside *i, const void *buf, size_t n, ssize_t res
 		inside_read(i, buf, (size_t)result);
 	else if (result == FATAL_ALERT_RECEIVED || result == DECRYPTION_FAILED || result == UNEXPECTED_PACKET_LENGTH)
 		inside_refused(i);
+	else if (result < 0 && result != GNUTLS_AGAIN && result != GNUTLS_INTERRUPTED)
+		inside_ended(i);
 	errno = saved;
 }
 
