@@ -681,6 +681,30 @@ void detour_dupped_slow(int from, int to)
 	atomic_store_explicit(&b->cookie, cookie, memory_order_release);
 }
 
+static bool is_inherited(const struct detour *d)
+{
+	for (int fd = 0; fd <= slot_highest(); fd++) {
+		struct place *p = place_of(fd);
+		if (p && atomic_load(&p->cookie) == d->cookie && slot_read_cookie(fd) == d->cookie &&
+			!(sys_fcntl(fd, F_GETFD, 0) & FD_CLOEXEC))
+			return true;
+	}
+	return false;
+}
+
+bool detour_will_pass(void)
+{
+	bool is_any = false;
+	for (uint32_t i = 0; detour_pool.base && i < pool_high(&detour_pool); i++) {
+		struct detour *d = detour_at(i);
+		if (d->phase == DETOUR_FREE)
+			continue;
+		d->is_inherited = is_inherited(d);
+		is_any |= d->is_inherited || d->phase == DETOUR_FLOWS;
+	}
+	return is_any;
+}
+
 void detour_lift(uint32_t mark)
 {
 	for (uint32_t i = 0; detour_pool.base && i < pool_high(&detour_pool); i++) {

@@ -109,6 +109,12 @@ bool detour_is_any(void);
 bool detour_prepare(void);
 /* In a fork's child, whose parent serves them (also after daemon(): they end with it). */
 void detour_forked(void);
+/* Is it this process that they are of, or its parent, whose memory a child like vfork's has? */
+bool detour_is_ours(void);
+/* Before exec, the thread joined: is there one that the next program may have, or that has octets on their way? */
+bool detour_will_pass(void);
+/* In a process that is for nothing else (keeper.h): serves those that lie in the pair, until none is left. */
+void detour_keep(void);
 /* The process is about to end: what the app has sent is passed on first, as the kernel would. */
 void detour_flush(void);
 

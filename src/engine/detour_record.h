@@ -53,6 +53,7 @@ struct detour {
 	int64_t held_until_ns;
 	bool has_upstream, is_blocking, has_begun, is_teed;
 	bool is_cut;			 /* ended in its midst: nothing is passed on any more */
+	bool is_inherited;		 /* exec: the next program has a number of the app's socket */
 	bool has_failed[DETOUR_SOCKETS]; /* the kernel has said an error */
 	bool is_silent[DETOUR_SOCKETS];	 /* no events any more: it has told its end, and would tell it for ever */
 	bool is_up;			 /* the upstream is connected */
@@ -62,6 +63,7 @@ struct detour {
 	int64_t asked_at_ns;
 	int64_t over_at_ns; /* an end point has said all, or it is cut: so long either side may take to end its own */
 	int64_t look_at_ns; /* the thread's next visit without an event */
+	int64_t gone_at_ns; /* in a keeper: nobody has the app's side any more; 0: somebody may */
 	uint32_t looks;	    /* ASKED: how often it has been looked at */
 	const struct detour_end *end; /* in place of an upstream */
 	struct detour_way way[2];

@@ -13,6 +13,7 @@
 #include "engine/cache.h"
 #include "engine/detour_record.h"
 #include "engine/fault.h"
+#include "engine/keeper.h"
 #include "engine/outcome.h"
 #include "engine/relay.h"
 #include "engine/service.h"
@@ -32,10 +33,15 @@
 #define NEVER_CONNECTS_NS (10 * NS_PER_S)
 /* A blocking connect that has failed is watched for so long, until it has returned. */
 #define FAILED_NS (100 * NS_PER_MS)
+/* A keeper, once nobody has the app's side: so long it waits for what a shape holds back. The kernel's own patience
+ * with a closed socket. */
+#define GONE_NS (60 * NS_PER_S)
 #define PAIR_TAG UINT64_MAX
 
 static struct {
-	pid_t tid;	     /* whose table the numbers below are of */
+	pid_t tid; /* whose table the numbers below are of */
+	pid_t pid; /* of whose process */
+	bool is_keeper;
 	int epoll, from, to; /* to, from: the two ends of the pair */
 	int listener4, listener6;
 	struct detour *alive[DETOURS_MAX];
@@ -397,6 +403,21 @@ static void take_sockets(struct detour *d, uint32_t mask, const int *fds, int n)
 			d->socket[i] = fds[at++];
 }
 
+/* Who was asking has gone with the program, and so has who waited for a connect whose number has closed. */
+static bool may_keep(struct detour *d, const struct detour_message *m)
+{
+	static const int on = 1, idle_s = 15, times = 3;
+	int inner = d->socket[DETOUR_INNER];
+	if (m->word == DETOUR_ASK || d->phase == DETOUR_FAILED || (d->phase < DETOUR_JOINS && !d->is_inherited))
+		return false;
+	/* Where the kernel does not tell that the app's side is closed, its silence does. */
+	sys_setsockopt(inner, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	sys_setsockopt(inner, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+	sys_setsockopt(inner, IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
+	sys_setsockopt(inner, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+	return true;
+}
+
 static void arrive(const struct detour_message *m, const int *fds, int n, int64_t now_ns)
 {
 	if (m->word == DETOUR_LISTENERS) {
@@ -413,6 +434,11 @@ static void arrive(const struct detour_message *m, const int *fds, int n, int64_
 	for (int i = 0; i < DETOUR_SOCKETS; i++)
 		d->socket[i] = -1;
 	take_sockets(d, m->sockets, fds, n);
+	if (me.is_keeper && !may_keep(d, m)) {
+		for (int i = 0; i < DETOUR_SOCKETS; i++)
+			shut(d, i, false);
+		return;
+	}
 	if (m->word == DETOUR_ASK) {
 		d->asked_at_ns = now_ns;
 		/* Urgent octets stay where they are among the others. */
@@ -492,6 +518,7 @@ static void put_away(void)
 static bool set_up(void)
 {
 	me.tid = sys_gettid();
+	me.pid = sys_getpid();
 	me.count = 0;
 	me.listener4 = me.listener6 = -1;
 	if (!leave_table())
@@ -550,9 +577,21 @@ static int timeout_ms(int64_t next_ns, int64_t now_ns)
 	return left <= 0 ? 0 : (int)((left + NS_PER_MS - 1) / NS_PER_MS);
 }
 
-void detour_run(const _Atomic uint32_t *stop)
+static void serve(int64_t next_ns, int64_t now_ns)
 {
 	struct epoll_event events[EVENTS];
+	int n = sys_epoll_wait(me.epoll, events, EVENTS, timeout_ms(next_ns, now_ns));
+	now_ns = clock_now_ns();
+	for (int i = 0; i < n; i++)
+		if (events[i].data.u64 == PAIR_TAG)
+			while (receive(now_ns))
+				;
+		else
+			event(&events[i], now_ns);
+}
+
+void detour_run(const _Atomic uint32_t *stop)
+{
 	int64_t looked_around = clock_now_ns();
 	if (me.tid != sys_gettid() && !set_up()) {
 		atomic_store(&detour_doors.state, 2);
@@ -578,16 +617,51 @@ void detour_run(const _Atomic uint32_t *stop)
 				return;
 			}
 		}
-		int n = sys_epoll_wait(me.epoll, events, EVENTS, timeout_ms(next, now));
-		now = clock_now_ns();
-		for (int i = 0; i < n; i++)
-			if (events[i].data.u64 == PAIR_TAG)
-				while (receive(now))
-					;
-			else
-				event(&events[i], now);
+		serve(next, now);
 	}
 	put_away();
+}
+
+bool detour_is_ours(void)
+{
+	return sys_getpid() == me.pid;
+}
+
+/* Whom nobody has any more goes, once what was sent has been passed on. */
+static void look_for_gone(int64_t now_ns)
+{
+	for (uint32_t i = me.count; i-- > 0;) {
+		struct detour *d = me.alive[i];
+		const struct detour_way *up = &d->way[DETOUR_UP];
+		if (d->phase != DETOUR_FLOWS)
+			continue;
+		if (!d->gone_at_ns && (d->has_failed[DETOUR_INNER] ||
+					      (up->has_ended && keeper_app_has_gone(d->socket[DETOUR_INNER]))))
+			d->gone_at_ns = now_ns;
+		if (d->gone_at_ns && (up->is_passed_on || now_ns - d->gone_at_ns >= GONE_NS))
+			finish(d, false);
+	}
+}
+
+void detour_keep(void)
+{
+	int64_t now = clock_now_ns(), looked_around = now;
+	me.is_keeper = true;
+	if (!set_up())
+		return;
+	while (receive(now))
+		;
+	while (me.count > 0) {
+		int64_t next = due(now);
+		if (now - looked_around >= SLICE_NS) {
+			looked_around = now;
+			fault_look(now);
+			look_for_gone(now);
+		}
+		if (me.count > 0)
+			serve(next, now);
+		now = clock_now_ns();
+	}
 }
 
 void detour_forked(void)

@@ -14,8 +14,8 @@
 #include "core/member.h"
 #include "engine/call.h"
 #include "engine/deadline.h"
-#include "engine/fault.h"
 #include "engine/detour.h"
+#include "engine/fault.h"
 #include "engine/guard.h"
 #include "engine/guest.h"
 #include "engine/lifetime.h"
@@ -72,8 +72,9 @@ static void in_child(void)
 		reset_in_child();
 }
 
-void process_init(void)
+void process_init(int argc, char **argv)
 {
+	keeper_init(argc, argv);
 	void *page = sys_mmap(4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (!sys_is_error(page)) {
 		if (sys_madvise(page, 4096, MADV_WIPEONFORK) == 0) {
@@ -106,12 +107,19 @@ static void give_back(void)
 	member_leave(r);
 }
 
-void process_execs(void)
+struct keeper process_execs(void)
 {
 	process_check();
 	give_back();
 	if (guest_region_now())
 		atomic_store(&guest_must_join, true);
+	return keeper_make();
+}
+
+void process_exec_failed(struct keeper *k)
+{
+	if (k->word >= 0)
+		keeper_recall(k);
 }
 
 void process_set_leave(void (*leave)(void))

@@ -5,8 +5,10 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "engine/keeper.h"
+
 /* From the constructor: registers the fork handlers. */
-void process_init(void);
+void process_init(int argc, char **argv);
 /* Are we the child of a fork that no handler saw (_Fork, raw clone)? One load; resets what belongs to the parent when
  * so. */
 extern __attribute__((visibility("hidden"))) _Atomic uint32_t
@@ -24,8 +26,9 @@ static inline uint32_t process_forks(void)
 	return atomic_load_explicit(&process_fork_count, memory_order_relaxed);
 }
 /* exec begins: verdicts that wait are declared, membership and the socket given back. If exec fails the app goes on:
- * the next call joins again. */
-void process_execs(void);
+ * the next call joins again, and process_exec_failed takes back what was made for it. */
+struct keeper process_execs(void);
+void process_exec_failed(struct keeper *k);
 /* exit or _exit: verdicts, membership and the socket are given back. Once. */
 void process_exits(void);
 /* For process_exits: the control room's part. */

@@ -55,7 +55,7 @@ __attribute__((constructor)) static void init(int argc, char **argv)
 	real_resolve();
 	if (gnu_get_libc_version && !(disabled && strcmp(disabled, "1") == 0)) {
 		hook_syscall_init();
-		process_init();
+		process_init(argc, argv);
 		static const struct service_control control = {
 			.run = serve,
 			.wake = control_wake,

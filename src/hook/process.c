@@ -17,49 +17,60 @@
 #include "engine/service.h"
 #include "hook/export.h"
 
-static void execs(void)
+static struct keeper execs(void)
 {
+	struct keeper k = {.word = -1};
 	if (!guest_is_on())
-		return;
+		return k;
 	int saved = errno;
-	process_execs();
+	k = process_execs();
 	errno = saved;
+	return k;
+}
+
+/* What exec returns with. */
+static int failed(struct keeper *k, int r)
+{
+	int saved = errno;
+	process_exec_failed(k);
+	errno = saved;
+	return r;
 }
 
 EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 {
-	execs();
-	return real.execve(path, argv, envp);
+	struct keeper k = execs();
+	return failed(&k, real.execve(path, argv, envp));
 }
 
 EXPORT int execv(const char *path, char *const argv[])
 {
-	execs();
-	return real.execv(path, argv);
+	struct keeper k = execs();
+	return failed(&k, real.execv(path, argv));
 }
 
 EXPORT int execvp(const char *file, char *const argv[])
 {
-	execs();
-	return real.execvp(file, argv);
+	struct keeper k = execs();
+	return failed(&k, real.execvp(file, argv));
 }
 
 EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
 {
-	execs();
-	return real.execvpe(file, argv, envp);
+	struct keeper k = execs();
+	return failed(&k, real.execvpe(file, argv, envp));
 }
 
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
-	execs();
-	return real.fexecve(fd, argv, envp);
+	struct keeper k = execs();
+	return failed(&k, real.fexecve(fd, argv, envp));
 }
 
 EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags)
 {
-	execs();
-	return real.execveat(dir, path, argv, envp, flags);
+	struct keeper k = execs();
+	return failed(&k, real.execveat(dir, path, argv, envp, flags));
 }
 
 /* The list forms gather their arguments on the stack: no allocation, they are called between fork and exec. Not

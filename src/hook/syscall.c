@@ -53,6 +53,7 @@ static const int seen[] = {
 	SYS_fcntl,
 	SYS_ioctl,
 	SYS_execve,
+	SYS_execveat,
 	SYS_exit_group,
 	SYS_unshare,
 	SYS_setns,
@@ -116,6 +117,7 @@ long hook_syscall(long n, long a, long b, long c, long d, long e, long f)
 	case SYS_fcntl: return fcntl(FD(a), (int)b, c);
 	case SYS_ioctl: return ioctl(FD(a), (unsigned long)b, c);
 	case SYS_execve: return execve(PTR(a), PTR(b), PTR(c));
+	case SYS_execveat: return execveat((int)a, PTR(b), PTR(c), PTR(d), (int)e);
 	case SYS_unshare: return unshare((int)a);
 	case SYS_setns: return setns(FD(a), (int)b);
 	case SYS_prctl: return prctl((int)a, b, c, d, e);
