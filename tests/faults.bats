@@ -215,6 +215,19 @@ calls_after() { # HOW
 	assert_output OK
 }
 
+@test "several messages a call on a stream: fewer, the last of them in part, as the kernel does it; nothing is lost" {
+	assert_equal "$(bare "$bin/messages")" $'sendmmsg 4: 300 300 300 300\nrecvmmsg 4: 300 300 300 300\nwhole'
+	shim_part
+	run_with 'short_io 127.0.0.0/8 size=700' "$bin/messages"
+	assert_output $'sendmmsg 3: 300 300 100\nrecvmmsg 3: 300 300 100\nwhole'
+	run_with 'short_io 127.0.0.0/8 size=50' "$bin/messages"
+	assert_output $'sendmmsg 1: 50\nrecvmmsg 1: 50\nwhole'
+	run_with 'short_io 127.0.0.0/8 size=600' "$bin/messages"
+	assert_output $'sendmmsg 2: 300 300\nrecvmmsg 2: 300 300\nwhole'
+	run_with 'short_io 127.0.0.0/8 size=5000' "$bin/messages"
+	assert_line 'recvmmsg 4: 300 300 300 300'
+}
+
 @test "a look-up fails as it is told, late as it is told, and within resolve_timeout" {
 	shim_part
 	ask='import socket, sys

@@ -128,6 +128,63 @@ static bool is_readable(const struct iovec *iov, size_t count)
 }
 
 #define UNLIMITED SIZE_MAX
+#define MESSAGES_MAX 1024 /* that the kernel takes of one call */
+
+/* The message of several with which the limit is reached: in part, for the length of a call. */
+struct cut {
+	struct msghdr *msg; /* null: none */
+	struct iovec *its;
+	size_t its_count;
+	struct iovec some[VECTOR_MAX];
+};
+
+/* How many octets it has room for; no more than is asked. False: the kernel is to judge it. */
+static bool measure(const struct msghdr *m, size_t most, size_t *all)
+{
+	*all = 0;
+	if (m->msg_iovlen && !is_readable(m->msg_iov, m->msg_iovlen))
+		return false;
+	for (size_t i = 0; i < m->msg_iovlen && *all <= most; i++)
+		*all = m->msg_iov[i].iov_len > most ? most + 1 : *all + m->msg_iov[i].iov_len;
+	return true;
+}
+
+/* Of how many messages a call is to be. A stream may end it so at any octet: a call that has moved one in part ends
+ * with it. What goes with control data belongs to these very octets: that message is the last, and whole. */
+static unsigned cut_messages(struct mmsghdr *msgs, unsigned n, size_t limit, bool is_send, struct cut *c)
+{
+	c->msg = NULL;
+	if (limit == UNLIMITED || !addr_may_be_mapped(msgs))
+		return n;
+	for (unsigned i = 0; i < n && i < MESSAGES_MAX; i++) {
+		struct msghdr *m = &msgs[i].msg_hdr;
+		size_t all;
+		if (!measure(m, limit, &all))
+			return n;
+		if (all < limit) {
+			limit -= all;
+			continue;
+		}
+		if (all > limit && !(is_send && m->msg_controllen)) {
+			c->msg = m;
+			c->its = m->msg_iov;
+			c->its_count = m->msg_iovlen;
+			m->msg_iovlen = (size_t)shorten(c->its, c->its_count, limit, c->some);
+			m->msg_iov = c->some;
+		}
+		return i + 1;
+	}
+	return n;
+}
+
+static void mend(struct cut *c)
+{
+	if (!c->msg)
+		return;
+	c->msg->msg_iov = c->its;
+	c->msg->msg_iovlen = c->its_count;
+}
+
 static size_t lesser(size_t a, size_t b)
 {
 	return a < b ? a : b;
@@ -200,8 +257,17 @@ static ssize_t fault_recvmsg(int fd, struct msghdr *msg, int flags)
 
 static int fault_recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags, struct timespec *timeout)
 {
-	size_t limit = UNLIMITED;
-	return may_move(fd, FAULT_AT_RECV, &limit, flags) ? fault_libc.recvmmsg(fd, msgs, n, flags, timeout) : -1;
+	struct cut c;
+	size_t limit = UNLIMITED, in = 0;
+	if (!may_move(fd, FAULT_AT_RECV, &limit, flags))
+		return -1;
+	n = cut_messages(msgs, n, limit, false, &c);
+	int got = fault_libc.recvmmsg(fd, msgs, n, flags, timeout);
+	mend(&c);
+	for (int i = 0; i < got; i++)
+		in += msgs[i].msg_len;
+	moved_in(fd, (ssize_t)in, flags);
+	return got;
 }
 
 static ssize_t fault_read_chk(int fd, void *buf, size_t n, size_t size)
@@ -290,8 +356,14 @@ static ssize_t fault_sendmsg(int fd, const struct msghdr *msg, int flags)
 
 static int fault_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 {
+	struct cut c;
 	size_t limit = UNLIMITED;
-	return may_move(fd, FAULT_AT_SEND, &limit, flags) ? fault_libc.sendmmsg(fd, msgs, n, flags) : -1;
+	if (!may_move(fd, FAULT_AT_SEND, &limit, flags))
+		return -1;
+	n = cut_messages(msgs, n, limit, true, &c);
+	int gone = fault_libc.sendmmsg(fd, msgs, n, flags);
+	mend(&c);
+	return gone;
 }
 
 static ssize_t fault_sendfile(int out, int in, off_t *at, size_t n)
