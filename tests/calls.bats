@@ -450,6 +450,33 @@ status_server() {
 	assert_equal "$(tally "$server_port")" "6 success 7 failure http_5xx 4 http_gateway 3"
 }
 
+@test "a status that is a failure is one for whoever leaves without its body: python, wget, curl -f (A1 A8)" {
+	serves server <<-'END'
+		def serve(c):
+		    h = head(c)
+		    status = h.split()[1][1:]
+		    c.sendall(b"HTTP/1.1 " + status + b" X\r\nContent-Length: 9\r\nConnection: close\r\n\r\n")
+		    c.recv(1)  # until it leaves
+	END
+	set='failure_threshold=0' both "$server_port" <<-'END'
+		for status in b"502", b"500", b"404", b"200":
+		    s = dial()
+		    s.sendall(GET % status)
+		    got = b""
+		    while b"\r\n\r\n" not in got:
+		        got += s.recv(100)
+		    assert got.startswith(b"HTTP/1.1 " + status)
+		    s.close()
+	END
+	assert_equal "$(tally "$server_port")" "2 failure 2 neutral http_5xx 1 http_gateway 1"
+	export RESIL_SET='failure_threshold=2;recovery_timeout=5m;recovery_max=5m' RESIL_GROUP=leaves
+	run under wget -q -t1 -O- "http://127.0.0.1:$server_port/503"
+	assert_equal "$status" 8
+	run under curl -sf "http://127.0.0.1:$server_port/504"
+	assert_equal "$status" 22
+	assert_equal "$(resil status -g leaves "127.0.0.1:$server_port" | cut -f2)" open
+}
+
 @test "500 is counted and trips only where trip_on names it; 503 trips (A8 A14)" {
 	status_server
 	code='

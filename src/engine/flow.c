@@ -725,6 +725,15 @@ static struct verdict ended_by_peer(const struct flow *f, const struct tcpinfo *
 	return failure(info->state == TCP_CLOSE ? FAILURE_RESET : FAILURE_EOF);
 }
 
+static bool is_told_failure(const struct flow *f, enum flow_kind kind, struct verdict *told)
+{
+	uint32_t status = kind == FLOW_HTTP1 ? atomic_load(&f->status) : 0;
+	*told = neutral;
+	if (status)
+		told->outcome = flow_outcome_of(status, &told->kind);
+	return told->outcome == BREAKER_FAILURE;
+}
+
 static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase phase, int fd, int64_t now_ns)
 {
 	struct tcpinfo info = {.state = TCP_ESTABLISHED};
@@ -759,6 +768,7 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 	if (phase == FLOW_FRESH)
 		return verdict_of_unused(&e, is_known ? &info : NULL, fd, now_ns);
 	int64_t since_ms = is_known ? info.last_data_recv_ms : 0;
+	struct verdict told;
 	switch (phase) {
 	case FLOW_WAITING:
 		if (kind == FLOW_ONEWAY || flow_may_owe_nothing(f))
@@ -772,6 +782,9 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 	case FLOW_ANSWERING:
 		if (is_ended)
 			return failure(info.state == TCP_CLOSE ? FAILURE_RESET : FAILURE_EOF);
+		/* Its head has said it; what may follow makes it no better (wget and curl -f leave there). */
+		if (is_told_failure(f, kind, &told))
+			return told;
 		return abandoned(&e, since_ms * NS_PER_MS);
 	default: return neutral;
 	}
