@@ -17,8 +17,9 @@ struct tls_datum {
 	unsigned size;
 };
 
-/* The names taken (taken.h), and those that are asked, null where it has none. */
-struct tls_library {
+/* The names taken (taken.h), and those that are asked, null where it has none. Aligned: a number comes to its library
+ * by a shift. */
+struct __attribute__((aligned(256))) tls_library {
 #define TAKEN_TLS(ret, name, params, args) ret(*name) params;
 #define TAKEN_SYS(ret, name, params, args, number)
 #define TAKEN_LIB(ret, name, params, args)
@@ -61,12 +62,16 @@ static inline _Atomic uint64_t *tls_library_site(const void *caller)
 
 /* name: of what is called, as the loader knows it; object: what it is called for. Null: nobody has it. */
 const struct tls_library *tls_library_find(const void *caller, const char *name, const void *object);
-static inline const struct tls_library *tls_library_of(const void *caller, const char *name, const void *object)
+/* Null: not known yet. */
+static inline const struct tls_library *tls_library_known(const void *caller)
 {
 	uint64_t site = atomic_load_explicit(tls_library_site(caller), memory_order_acquire);
-	if (__builtin_expect(site >> 4 == (uint64_t)(uintptr_t)caller, 1))
-		return &tls_libraries[site & 15];
-	return tls_library_find(caller, name, object);
+	return __builtin_expect(site >> 4 == (uint64_t)(uintptr_t)caller, 1) ? &tls_libraries[site & 15] : NULL;
+}
+static inline const struct tls_library *tls_library_of(const void *caller, const char *name, const void *object)
+{
+	const struct tls_library *known = tls_library_known(caller);
+	return known ? known : tls_library_find(caller, name, object);
 }
 
 /* Does the library itself call from there? */

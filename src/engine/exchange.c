@@ -73,6 +73,8 @@ static void find_kind(struct feed *x, const struct octets *o)
 		records_init(&f->records, records);
 	}
 	atomic_store(&f->kind, records != RECORDS_NONE ? FLOW_RECORDS : FLOW_PLAIN);
+	if (records != RECORDS_NONE)
+		flow_turns_read(f);
 }
 
 static __attribute__((noinline)) void tries_to_read(struct slot *s, uint64_t word, int fd)

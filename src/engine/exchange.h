@@ -65,8 +65,9 @@ void exchange_sent(struct slot *s, int fd, const struct octets *o, struct sendin
 void exchange_turns_inside(struct flow *f);
 /* Inside: the peer has refused to go on. */
 void exchange_refused(struct slot *s, uint64_t word, int fd);
-/* The short roads of HTTP/1 (io.h), on a flow that speaks it in clear and has no limits: all that exchange_sends does
- * with octets in one piece that are a plain request, or the beginning of one. False: nothing was done. */
+/* The short roads of HTTP (io.h), on a flow that speaks it in clear. Without limits: all that exchange_sends does with
+ * octets in one piece that are a plain request, the beginning of one, or frames of DATA that end nothing. OTHER:
+ * nothing was done. */
 enum exchange_asked { EXCHANGE_OTHER, EXCHANGE_ASKED, EXCHANGE_REJECTED };
 enum exchange_asked exchange_asks(
 	struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending);

@@ -4,6 +4,7 @@
 #include <strings.h>
 #include <sys/socket.h>
 
+#include "base/noarray.h"
 #include "base/real.h"
 #include "engine/feed.h"
 #include "engine/wheel.h"
@@ -162,15 +163,12 @@ static inline bool announce_plain(struct feed *x, const struct octets *o, struct
 	return true;
 }
 
-enum exchange_asked exchange_asks(
-	struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
+static __attribute__((noinline)) NO_ARRAY enum exchange_asked asks_plain(
+	struct flow *f, struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
 {
 	int saved = errno;
-	struct flow *f = flow_hold(s, word);
-	if (!f)
-		return EXCHANGE_OTHER;
 	struct feed x = {.f = f, .s = s, .word = word, .fd = fd, .o = o};
-	if (atomic_load_explicit(&f->kind, memory_order_relaxed) != FLOW_HTTP1 || !announce_plain(&x, o, sending)) {
+	if (!announce_plain(&x, o, sending)) {
 		flow_let_go(f);
 		return EXCHANGE_OTHER;
 	}
@@ -184,6 +182,21 @@ enum exchange_asked exchange_asks(
 	feed_finish(&x);
 	errno = saved;
 	return EXCHANGE_ASKED;
+}
+
+enum exchange_asked exchange_asks(
+	struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
+{
+	struct flow *f = flow_hold(s, word);
+	if (__builtin_expect(!f, 0))
+		return EXCHANGE_OTHER;
+	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	if (kind == FLOW_HTTP1)
+		return asks_plain(f, s, word, fd, o, sending);
+	if (kind == FLOW_HTTP2)
+		return feed_http2_asks(f, word, o, sending);
+	flow_let_go(f);
+	return EXCHANGE_OTHER;
 }
 
 void feed_http1_announce(struct feed *x, const struct octets *o, struct sending *sending)
@@ -250,23 +263,32 @@ void feed_http1_came(struct feed *x, const struct octets *o, size_t n)
 	came(x, o, n);
 }
 
-bool exchange_came(struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n)
+static __attribute__((noinline)) NO_ARRAY bool came_plain(
+	struct flow *f, struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n)
 {
 	int saved = errno;
-	struct flow *f = flow_hold(s, word);
-	if (!f)
-		return false;
 	struct feed x = {.f = f, .s = s, .word = word, .fd = fd};
-	bool is_http1 = atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_HTTP1;
-	if (is_http1) {
-		atomic_fetch_add_explicit(&f->in, n, memory_order_relaxed);
-		came(&x, o, n);
-		feed_end_opaque(&x);
-		feed_finish(&x);
-	}
+	atomic_fetch_add_explicit(&f->in, n, memory_order_relaxed);
+	came(&x, o, n);
+	feed_end_opaque(&x);
+	feed_finish(&x);
 	flow_let_go(f);
 	errno = saved;
-	return is_http1;
+	return true;
+}
+
+bool exchange_came(struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n)
+{
+	struct flow *f = flow_hold(s, word);
+	if (__builtin_expect(!f, 0))
+		return false;
+	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	if (kind == FLOW_HTTP1)
+		return came_plain(f, s, word, fd, o, n);
+	if (kind == FLOW_HTTP2)
+		return feed_http2_passes(f, s, word, fd, o, n);
+	flow_let_go(f);
+	return false;
 }
 
 void feed_http1_sent_only(struct feed *x, const struct octets *o, const struct sending *sending, size_t gone)

@@ -1,6 +1,8 @@
 /* HTTP/2: its streams are the calls (feed.h, streams.h). */
 #include "engine/feed.h"
 
+#include <errno.h>
+
 /* From here on its streams are its calls. */
 static void turn_http2(struct flow *f)
 {
@@ -56,4 +58,38 @@ void feed_http2_look_for_authority(struct feed *x, const struct octets *o)
 	if (flow_phase_of(word) == FLOW_FRESH)
 		feed_used(f, word, feed_now(x));
 	feed_let(x, flow_name(f, name, n, feed_gate(x), x->fd, feed_now(x)));
+}
+
+enum exchange_asked feed_http2_asks(struct flow *f, uint64_t word, const struct octets *o, struct sending *sending)
+{
+	bool is_named = !f->guard.may_be_named || f->named;
+	if (!is_named || !streams_go_on(f, o->iov->iov_base, o->limit)) {
+		flow_let_go(f);
+		return EXCHANGE_OTHER;
+	}
+	sending->flow = f;
+	sending->word = word;
+	sending->kind = FLOW_HTTP2;
+	sending->is_announced = false;
+	sending->ends = true;
+	return EXCHANGE_ASKED;
+}
+
+static __attribute__((noinline)) void came_otherwise(
+	struct flow *f, struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n)
+{
+	struct feed x = {.f = f, .s = s, .word = word, .fd = fd};
+	int saved = errno;
+	feed_http2_came(&x, o, 0, n);
+	feed_finish(&x);
+	errno = saved;
+}
+
+bool feed_http2_passes(struct flow *f, struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n)
+{
+	atomic_fetch_add_explicit(&f->in, n, memory_order_relaxed);
+	if (o->count != 1 || n > o->iov->iov_len || !streams_went_on(f, o->iov->iov_base, n))
+		came_otherwise(f, s, word, fd, o, n);
+	flow_let_go(f);
+	return true;
 }

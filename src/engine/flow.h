@@ -144,6 +144,12 @@ static inline bool flow_only_counts(const struct flow *f, uint64_t word)
 {
 	return flow_phase_of(word) == FLOW_ANSWERING && !flow_is_read(f);
 }
+/* The phase is as it was, but its octets have to be looked at from here on: a receive that went out in the midst of an
+ * answer learns so by the word, which has a count of that between turn and phase. */
+static inline void flow_turns_read(struct flow *f)
+{
+	atomic_fetch_add_explicit(&f->word, 1u << 8, memory_order_acq_rel);
+}
 /* The midst of a request that is not framed, and the protocol is settled: a send changes nothing. */
 static inline bool flow_only_sends(const struct flow *f, uint64_t word)
 {

@@ -6,19 +6,10 @@
 
 #include "engine/flow.h"
 
-#define PLACES 8192
 #define TRIES 16
 
 _Atomic bool inside_any;
-static _Atomic uint32_t places[PLACES]; /* index + 1 of a flow, at its random's place or behind it; stale ones too */
-
-/* Not of the first octets: old clients write the time there. */
-static uint32_t place_of(const uint8_t random[TLS_RANDOM])
-{
-	uint32_t h;
-	memcpy(&h, random + 8, sizeof h);
-	return h % PLACES;
-}
+_Atomic uint32_t inside_places[INSIDE_PLACES];
 
 static struct flow *flow_at(uint32_t index)
 {
@@ -31,17 +22,17 @@ static bool is_stale(uint32_t index, uint32_t place)
 	const struct flow *f = flow_at(index);
 	return atomic_load_explicit(&f->refs, memory_order_relaxed) == 0 ||
 	       !atomic_load_explicit(&f->tls.has_hello, memory_order_acquire) ||
-	       (place - place_of(f->tls.random)) % PLACES >= TRIES;
+	       (place - inside_place(f->tls.random)) % INSIDE_PLACES >= TRIES;
 }
 
 void inside_expect(struct flow *f, int fd)
 {
-	uint32_t index = (uint32_t)(f - (struct flow *)(void *)flow_pool.base), place = place_of(f->tls.random);
+	uint32_t index = (uint32_t)(f - (struct flow *)(void *)flow_pool.base), place = inside_place(f->tls.random);
 	atomic_store_explicit(&f->tls_fd, fd, memory_order_relaxed);
 	for (uint32_t k = 0; k < TRIES; k++, place++) {
-		_Atomic uint32_t *at = &places[place % PLACES];
+		_Atomic uint32_t *at = &inside_places[place % INSIDE_PLACES];
 		uint32_t seen = atomic_load_explicit(at, memory_order_relaxed);
-		if (seen && seen != index + 1 && !is_stale(seen - 1, place % PLACES))
+		if (seen && seen != index + 1 && !is_stale(seen - 1, place % INSIDE_PLACES))
 			continue;
 		if (seen == index + 1 || atomic_compare_exchange_strong_explicit(
 						 at, &seen, index + 1, memory_order_release, memory_order_relaxed)) {
@@ -64,9 +55,9 @@ _Static_assert(TLS_RANDOM == 4 * sizeof(uint64_t), "all of it");
 /* The flow with this random. */
 static inline bool find(struct inside *i, const uint8_t random[TLS_RANDOM])
 {
-	uint32_t place = place_of(random);
+	uint32_t place = inside_place(random);
 	for (uint32_t k = 0; k < TRIES; k++, place++) {
-		uint32_t seen = atomic_load_explicit(&places[place % PLACES], memory_order_acquire);
+		uint32_t seen = atomic_load_explicit(&inside_places[place % INSIDE_PLACES], memory_order_acquire);
 		if (!seen)
 			return false;
 		struct flow *f = i->flow = flow_at(seen - 1);

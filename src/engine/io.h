@@ -31,8 +31,7 @@ static inline struct flow *io_flow(const struct slot *s)
 	/* Of a slot that flows: its life need not be compared, since a flow put there by an earlier one is gone from
 	 * there before the next begins. None (closed by another thread a moment ago) is the record before the first:
 	 * zero, in the midst of nothing. */
-	uint32_t number = (uint32_t)atomic_load_explicit(&s->call, memory_order_acquire);
-	return (struct flow *)(void *)flow_pool.base + number - 1;
+	return (struct flow *)(void *)flow_pool.base + slot_peek_number(s) - 1;
 }
 static inline bool io_is_midst_of_answer(const struct slot *s, uint64_t word, struct flow **f, uint64_t *turn)
 {
@@ -40,11 +39,13 @@ static inline bool io_is_midst_of_answer(const struct slot *s, uint64_t word, st
 		return false;
 	*f = io_flow(s);
 	*turn = flow_word(*f);
-	return flow_only_counts(*f, *turn) || (flow_phase_of(*turn) == FLOW_ANSWERING && flow_is_ciphertext(*f));
+	return __builtin_expect(flow_phase_of(*turn) == FLOW_ANSWERING, 1) &&
+	       (__builtin_expect(!flow_is_read(*f), 1) || flow_is_ciphertext(*f));
 }
+/* A kind that is read comes with another word (flow_turns_read). */
 static inline bool io_counted(struct flow *f, uint64_t turn, ssize_t got)
 {
-	if (__builtin_expect(got <= 0 || flow_word(f) != turn || (flow_is_read(f) && !flow_is_ciphertext(f)), 0))
+	if (__builtin_expect(got <= 0 || flow_word(f) != turn, 0))
 		return false;
 	atomic_fetch_add_explicit(&f->in, (uint64_t)got, memory_order_relaxed);
 	return true;
@@ -55,18 +56,32 @@ static inline bool io_is_midst_of_request(const struct slot *s, uint64_t word)
 	if (slot_state_of(word) != SLOT_FLOWING)
 		return false;
 	const struct flow *f = io_flow(s);
-	return (flow_only_sends(f, flow_word(f)) || flow_is_ciphertext(f)) && !flow_has(f, FLOW_HAS_LIMITS);
+	uint32_t marks = atomic_load_explicit(&f->marks, memory_order_relaxed);
+	if (__builtin_expect(flow_only_sends(f, flow_word(f)), 1))
+		return (marks & FLOW_HAS_LIMITS) == 0;
+	return (marks & (FLOW_IS_INSIDE | FLOW_IS_REJECTED | FLOW_HAS_LIMITS)) == FLOW_IS_INSIDE;
 }
-/* Octets of HTTP/1 in clear, without limits: a receive has nothing to do before its system call, and a send that goes
- * whole nothing after it but to be counted. */
-static inline bool io_is_plain_http1(const struct slot *s, uint64_t word)
+/* Octets of HTTP in clear. Without limits a send that goes whole has nothing to do after its system call but to be
+ * counted; a receive has nothing to do before it, of HTTP/2 with limits, too, once the app has tried. */
+static inline bool io_sends_plain_http(const struct slot *s, uint64_t word)
 {
 	if (slot_state_of(word) != SLOT_FLOWING)
 		return false;
 	const struct flow *f = io_flow(s);
 	/* The record before the first is no flow, and of this kind: whoever holds it learns so. */
-	return atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_HTTP1 &&
+	return atomic_load_explicit(&f->kind, memory_order_relaxed) <= FLOW_HTTP2 &&
 	       !flow_has(f, FLOW_IS_INSIDE | FLOW_HAS_LIMITS);
+}
+static inline bool io_receives_plain_http(const struct slot *s, uint64_t word)
+{
+	if (slot_state_of(word) != SLOT_FLOWING)
+		return false;
+	const struct flow *f = io_flow(s);
+	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	uint32_t marks = atomic_load_explicit(&f->marks, memory_order_relaxed);
+	if (kind == FLOW_HTTP2)
+		return (marks & (FLOW_IS_INSIDE | FLOW_HAS_TRIED)) == FLOW_HAS_TRIED;
+	return kind == FLOW_HTTP1 && !(marks & (FLOW_IS_INSIDE | FLOW_HAS_LIMITS));
 }
 /* Before such a send, of flags that change nothing. */
 static inline enum exchange_asked io_asks(struct io *io, int fd, uint64_t word, const struct octets *o)

@@ -93,15 +93,21 @@ static inline struct slot *slot_of(int fd)
 	return &slot_table[(uint32_t)fd];
 }
 
-/* The slot when an I/O hook has something to do with it: a connect whose outcome is not known, a flow, or an expired
- * one. */
+/* Has an I/O hook something to do with it: a connect whose outcome is not known, a flow, or an expired one? Then *s is
+ * its slot, and *word as that is. */
+static inline bool slot_look(int fd, struct slot **s, uint64_t *word)
+{
+	if ((uint32_t)fd >= __atomic_load_n(&slot_count, __ATOMIC_ACQUIRE))
+		return false;
+	*s = slot_of(fd);
+	*word = slot_word(*s);
+	return (*word & 0xff) >= SLOT_CONNECTING;
+}
 static inline struct slot *slot_watched(int fd)
 {
-	struct slot *s = slot_at(fd);
-	if (__builtin_expect(!s, 0))
-		return s;
-	uint64_t state = atomic_load_explicit(&s->word, memory_order_relaxed) & 0xff;
-	return state >= SLOT_CONNECTING ? s : (struct slot *)0;
+	struct slot *s;
+	uint64_t word;
+	return slot_look(fd, &s, &word) ? s : (struct slot *)0;
 }
 
 /* Makes the table, once; false when there is no memory for one. Sized by the hard limit of descriptors, our own ceiling
@@ -130,6 +136,12 @@ static inline bool slot_put_call(struct slot *s, uint64_t word, uint32_t call)
 			return false; /* of a later life */
 	} while (!atomic_compare_exchange_weak(&s->call, &seen, (word & ~0xffffffffULL) | (call + 1)));
 	return true;
+}
+/* index + 1, of whichever life. */
+static inline uint32_t slot_peek_number(const struct slot *s)
+{
+	const _Atomic uint32_t *half = (const _Atomic uint32_t *)(const void *)&s->call;
+	return atomic_load_explicit(&half[__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__], memory_order_acquire);
 }
 static inline uint32_t slot_peek_call(struct slot *s, uint64_t word)
 {

@@ -625,6 +625,26 @@ void streams_received(struct streams_turn *t, const struct octets *o, size_t fro
 		lost(t, x.all);
 }
 
+bool streams_go_on(const struct flow *f, const void *bytes, size_t n)
+{
+	const struct streams *all = streams_of(f);
+	return all && http2_is_data(&all->http, bytes, n);
+}
+
+bool streams_went_on(struct flow *f, const void *bytes, size_t n)
+{
+	struct streams *all = streams_of(f);
+	struct http2_data data;
+	/* A stall is told by the clock. */
+	if (!all || f->guard.limits.stall_ns || !http2_received_data(&all->http, bytes, n, &data))
+		return false;
+	struct stream *s = find(all, data.stream);
+	atomic_fetch_sub_explicit(&all->window, data.octets, memory_order_relaxed);
+	if (s)
+		atomic_fetch_sub_explicit(&s->window, data.octets, memory_order_relaxed);
+	return true;
+}
+
 /* The connect's own call, where no stream has it: what the server has said tells that it lives, and nothing was asked
  * of it. */
 static void own_call_breaks(struct flow *f, enum failure_kind kind, int64_t now_ns)

@@ -49,6 +49,10 @@ void streams_announced(struct streams_turn *t, const struct octets *o);
 void streams_sent(struct streams_turn *t, const struct octets *o, size_t gone);
 /* n octets came, of which the first `from` are not HTTP/2. */
 void streams_received(struct streams_turn *t, const struct octets *o, size_t from, size_t n);
+/* The everyday of both, told apart at once: n octets of DATA that end nothing (http2.h). Sent: when all of them go
+ * there is nothing to do, before or after it. Received: false: nothing was done. */
+bool streams_go_on(const struct flow *f, const void *bytes, size_t n);
+bool streams_went_on(struct flow *f, const void *bytes, size_t n);
 /* The connection has ended, or broken. */
 void streams_broke_off(struct streams_turn *t, enum failure_kind kind);
 /* The app lets go of it (A5). fd -1: what the kernel knows is not asked. */

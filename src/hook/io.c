@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 
 #include "base/addr.h"
+#include "base/noarray.h"
 #include "base/real.h"
 #include "engine/connect.h"
 #include "engine/guest.h"
@@ -69,22 +70,19 @@ static inline struct octets uncounted(size_t n)
 
 /* ---- receiving ---- */
 
-/* A hook is a load, a branch and a jump to the real function. What follows when the slot is watched are functions of
- * their own: in one body with it the compiler would save and restore registers on the everyday road (14 instructions
- * more). First a short road for the midst of a call that is not framed (io.h), whose own rest (`late`) is apart for the
- * same reason, then the long one. */
+/* A hook is a load, a branch and a jump to the real function. When the slot is watched a short road for the midst of a
+ * call that is not framed (io.h) comes first; it keeps no register over the system call, or all roads would have to
+ * save and restore them. The others are functions of their own for the same reason. */
 #define COLD static __attribute__((noinline))
-/* The short roads: no address of theirs leaves them and they index nothing, so that there is nothing for the stack
- * protector to watch (7 instructions of 50). */
-#if __has_attribute(no_stack_protector)
-#define SHORT COLD __attribute__((no_stack_protector))
-#else
-#define SHORT COLD
-#endif
-#define DOOR(type, name, params, args)                                                                                 \
-	EXPORT type name params                                                                                        \
+/* on: what follows when the slot s, whose word is `word`, is watched. */
+#define DOOR(type, name, params, args, on)                                                                             \
+	EXPORT NO_ARRAY type name params                                                                               \
 	{                                                                                                              \
-		return __builtin_expect(slot_watched(fd) != NULL, 0) ? name##_watched args : real.name args;           \
+		struct slot *s;                                                                                        \
+		uint64_t word;                                                                                         \
+		if (__builtin_expect(!slot_look(fd, &s, &word), 1))                                                    \
+			return real.name args;                                                                         \
+		on;                                                                                                    \
 	}                                                                                                              \
 	_Static_assert(1, "a semicolon follows")
 
@@ -111,6 +109,17 @@ static inline struct octets uncounted(size_t n)
 #define LATE_PARAMS(...) (uint64_t word, ssize_t result, __VA_ARGS__)
 #define LATE_ARGS(...) (kept_word, got, KEPT_ARGS(__VA_ARGS__))
 
+/* In the midst of an answer octets are counted. */
+#define RECEIVING_ON(type, name, args, flags)                                                                          \
+	uint64_t turn;                                                                                                 \
+	struct flow *f;                                                                                                \
+	if ((flags) & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB))                                                             \
+		return name##_slow args;                                                                               \
+	if (__builtin_expect(!io_is_midst_of_answer(s, word, &f, &turn), 0))                                           \
+		return name##_otherwise args;                                                                          \
+	KEEP_ARGS args KEEP(f) KEEP(turn) KEEP(word) ssize_t got = real.name args;                                     \
+	return __builtin_expect(io_counted(kept_f, kept_turn, got), 1) ? (type)got : name##_late LATE_ARGS args
+
 /* where: the octets, in terms of the parameters and `one`; flags: MSG_...; is_ours: looked at only when watched. */
 #define TAKE_RECEIVE(type, name, params, args, where, flags, is_ours)                                                  \
 	COLD type name##_slow params                                                                                   \
@@ -134,11 +143,13 @@ static inline struct octets uncounted(size_t n)
 		struct octets o = where;                                                                               \
 		return (type)io_received_late(fd, word, &o, result, flags);                                            \
 	}                                                                                                              \
-	COLD type name##_plain params                                                                                  \
+	COLD NO_ARRAY type name##_otherwise params                                                                     \
 	{                                                                                                              \
 		uint64_t word = slot_word(slot_of(fd));                                                                \
 		struct iovec one;                                                                                      \
 		(void)one;                                                                                             \
+		if (!io_receives_plain_http(slot_of(fd), word))                                                        \
+			return name##_slow args;                                                                       \
 		if (!guest_is_on())                                                                                    \
 			return real.name args;                                                                         \
 		ssize_t got = real.name args;                                                                          \
@@ -147,19 +158,7 @@ static inline struct octets uncounted(size_t n)
 			       ? (type)got                                                                             \
 			       : (type)io_received_late(fd, word, &o, got, flags);                                     \
 	}                                                                                                              \
-	SHORT type name##_watched params                                                                               \
-	{                                                                                                              \
-		struct slot *s = slot_of(fd);                                                                          \
-		uint64_t turn, word = slot_word(s);                                                                    \
-		struct flow *f;                                                                                        \
-		if ((flags) & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB))                                                     \
-			return name##_slow args;                                                                       \
-		if (!io_is_midst_of_answer(s, word, &f, &turn))                                                        \
-			return io_is_plain_http1(s, word) ? name##_plain args : name##_slow args;                      \
-		KEEP_ARGS args KEEP(turn) KEEP(word) ssize_t got = real.name args;                                     \
-		return __builtin_expect(io_counted(f, kept_turn, got), 1) ? (type)got : name##_late LATE_ARGS args;    \
-	}                                                                                                              \
-	DOOR(type, name, params, args)
+	DOOR(type, name, params, args, RECEIVING_ON(type, name, args, flags))
 
 /* Error reports and urgent bytes are not data (A15). */
 static inline bool is_data(int flags)
@@ -224,13 +223,13 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 		return -1;                                                                                             \
 	return (type)io_send_end(&io, &o, io_is_edited(&io) ? io_send_edited(&io, &o, flags) : (call))
 
-/* A plain request of HTTP/1, whole as a rule. */
+/* A plain request of HTTP/1, whole as a rule, or frames of HTTP/2. */
 #define SENDING_PLAIN(type, name, args, where, flags)                                                                  \
 	uint64_t word = slot_word(slot_of(fd));                                                                        \
 	struct iovec one;                                                                                              \
 	struct io io;                                                                                                  \
 	(void)one;                                                                                                     \
-	if ((flags) & ~MSG_NOSIGNAL || !guest_is_on())                                                                 \
+	if (!io_sends_plain_http(slot_of(fd), word) || (flags) & ~MSG_NOSIGNAL || !guest_is_on())                      \
 		return name##_slow args;                                                                               \
 	struct octets o = where;                                                                                       \
 	enum exchange_asked asked = io_asks(&io, fd, word, &o);                                                        \
@@ -240,10 +239,8 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 
 /* In the midst of a request nothing is learnt but a failure. */
 #define SENDING_ON(type, name, args)                                                                                   \
-	struct slot *s = slot_of(fd);                                                                                  \
-	uint64_t word = slot_word(s);                                                                                  \
-	if (!io_is_midst_of_request(s, word))                                                                          \
-		return io_is_plain_http1(s, word) ? name##_plain args : name##_slow args;                              \
+	if (__builtin_expect(!io_is_midst_of_request(s, word), 0))                                                     \
+		return name##_otherwise args;                                                                          \
 	KEEP(fd) KEEP(word) ssize_t gone = real.name args;                                                             \
 	return __builtin_expect(gone >= 0, 1) ? (type)gone : (type)io_sent_late(kept_fd, kept_word, gone)
 
@@ -252,15 +249,11 @@ TAKE_RECEIVE(ssize_t, __recvfrom_chk,
 	{                                                                                                              \
 		SENDING(type, name, found(fd), where, flags, call, real.name args);                                    \
 	}                                                                                                              \
-	COLD type name##_plain params                                                                                  \
+	COLD type name##_otherwise params                                                                              \
 	{                                                                                                              \
 		SENDING_PLAIN(type, name, args, where, flags);                                                         \
 	}                                                                                                              \
-	SHORT type name##_watched params                                                                               \
-	{                                                                                                              \
-		SENDING_ON(type, name, args);                                                                          \
-	}                                                                                                              \
-	DOOR(type, name, params, args)
+	DOOR(type, name, params, args, SENDING_ON(type, name, args))
 
 static inline struct octets sent_from(struct iovec *one, const void *buf, size_t n)
 {
@@ -337,11 +330,6 @@ static bool may_connect(int flags, const struct sockaddr *to)
 	return __builtin_expect((flags & MSG_FASTOPEN) && to, 0) && guest_is_on();
 }
 
-static inline bool may_matter(int fd, int flags)
-{
-	return __builtin_expect((flags & MSG_FASTOPEN) || slot_watched(fd), 0);
-}
-
 /* As TAKE_SEND; to, to_len: where it may go. */
 #define TAKE_SEND_TO(type, name, params, args, to, to_len, where, call)                                                \
 	COLD type name##_slow params                                                                                   \
@@ -355,19 +343,21 @@ static inline bool may_matter(int fd, int flags)
 		}                                                                                                      \
 		SENDING(type, name, watched(fd), where, flags, call, real.name args);                                  \
 	}                                                                                                              \
-	COLD type name##_plain params                                                                                  \
-	{                                                                                                              \
-		SENDING_PLAIN(type, name, args, where, flags);                                                         \
-	}                                                                                                              \
-	SHORT type name##_watched params                                                                               \
+	COLD type name##_otherwise params                                                                              \
 	{                                                                                                              \
 		if (flags & MSG_FASTOPEN)                                                                              \
 			return name##_slow args;                                                                       \
-		SENDING_ON(type, name, args);                                                                          \
+		SENDING_PLAIN(type, name, args, where, flags);                                                         \
 	}                                                                                                              \
-	EXPORT type name params                                                                                        \
+	EXPORT NO_ARRAY type name params                                                                               \
 	{                                                                                                              \
-		return may_matter(fd, flags) ? name##_watched args : real.name args;                                   \
+		struct slot *s;                                                                                        \
+		uint64_t word;                                                                                         \
+		if (__builtin_expect(flags & MSG_FASTOPEN, 0))                                                         \
+			return name##_slow args;                                                                       \
+		if (__builtin_expect(!slot_look(fd, &s, &word), 1))                                                    \
+			return real.name args;                                                                         \
+		SENDING_ON(type, name, args);                                                                          \
 	}                                                                                                              \
 	_Static_assert(1, "a semicolon follows")
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "base/addr.h"
+#include "base/noarray.h"
 #include "base/tls_library.h"
 #include "engine/guest.h"
 #include "engine/inside.h"
@@ -22,6 +23,12 @@ ssize_t gnutls_record_send2(void *session, const void *buf, size_t n, size_t pad
 ssize_t gnutls_record_send_range(void *session, const void *buf, size_t n, const void *range);
 
 #define COLD static __attribute__((noinline))
+/* But for the sixteen octets of a random, which the library is told the length of. */
+#define SHORT COLD NO_ARRAY
+/* On the stack over the library's call: in registers they would have to be saved and restored. */
+#define KEEP(x)                                                                                                        \
+	__typeof__(x) kept_##x = x;                                                                                    \
+	__asm__ volatile("" : "+m"(kept_##x))
 /* The library that the caller means; a function that nobody has fails. */
 #define LIBRARY(name, object)                                                                                          \
 	const struct tls_library *lib = tls_library_of(__builtin_return_address(0), #name, object);                    \
@@ -51,6 +58,38 @@ static bool openssl_enter(struct inside *i, const struct tls_library *l, const v
 	return l->SSL_get_client_random && l->SSL_get_client_random(ssl, random, sizeof random) == sizeof random &&
 	       inside_enter(i, random, ssl, openssl_may_tie, l);
 }
+
+/* The object's flow where it is known already. */
+static inline struct flow *openssl_known(const struct tls_library *l, const void *ssl)
+{
+	uint8_t random[INSIDE_KNOWN];
+	return l->SSL_get_client_random && l->SSL_get_client_random(ssl, random, sizeof random) == sizeof random
+		       ? inside_known(random, ssl)
+		       : NULL;
+}
+
+/* The door: everyday, of a library that is known, a look at whether there is anything that the object might be tied to;
+ * then the short road (inside.h), then the long one. */
+#define OF_LIB(...) (const struct tls_library *lib, __VA_ARGS__)
+#define OF_CALLER(...) (const void *caller, __VA_ARGS__)
+#define WITH_LIB(...) (lib, __VA_ARGS__)
+#define WITH_CALLER(...) (__builtin_return_address(0), __VA_ARGS__)
+#define OPENSSL_DOOR(name, params, args)                                                                               \
+	COLD __attribute__((cold)) int name##_unknown OF_CALLER params                                                 \
+	{                                                                                                              \
+		const struct tls_library *lib = tls_library_find(caller, #name, ssl);                                  \
+		if (!lib || !lib->name)                                                                                \
+			return -1;                                                                                     \
+		return PLAIN_ROAD(ssl) ? lib->name args : name##_looked_at WITH_LIB args;                              \
+	}                                                                                                              \
+	EXPORT int name params                                                                                         \
+	{                                                                                                              \
+		const struct tls_library *lib = tls_library_known(__builtin_return_address(0));                        \
+		if (__builtin_expect(!lib || !lib->name, 0))                                                           \
+			return name##_unknown WITH_CALLER args;                                                        \
+		return PLAIN_ROAD(ssl) ? lib->name args : name##_inside WITH_LIB args;                                 \
+	}                                                                                                              \
+	_Static_assert(1, "a semicolon follows")
 
 /* Its result was no octets: an end, a refusal, or not yet. */
 static void openssl_failed(struct inside *i, const struct tls_library *l, const void *ssl, int result)
@@ -116,11 +155,34 @@ COLD int SSL_read_looked_at(const struct tls_library *lib, void *ssl, void *buf,
 	return result;
 }
 
-EXPORT int SSL_read(void *ssl, void *buf, int n)
+/* After a read that began in the midst of an answer, and is no longer that. */
+COLD int openssl_read_late(
+	const struct tls_library *lib, const void *ssl, const void *buf, int result, size_t got, uint32_t ended)
 {
-	LIBRARY(SSL_read, ssl);
-	return PLAIN_ROAD(ssl) ? lib->SSL_read(ssl, buf, n) : SSL_read_looked_at(lib, ssl, buf, n);
+	struct inside i;
+	int saved = errno;
+	bool is_ours = openssl_enter(&i, lib, ssl);
+	errno = saved;
+	openssl_read(&i, is_ours, lib, ssl, buf, result, got, ended);
+	return result;
 }
+
+SHORT int SSL_read_inside(const struct tls_library *lib, void *ssl, void *buf, int n)
+{
+	uint64_t turn;
+	const struct flow *f = openssl_known(lib, ssl);
+	uint32_t ended = io_ended;
+	if (__builtin_expect(!f, 0) || !inside_is_midst_of_answer(f, &turn))
+		return SSL_read_looked_at(lib, ssl, buf, n);
+	KEEP(f);
+	KEEP(turn);
+	KEEP(ended);
+	int result = lib->SSL_read(ssl, buf, n);
+	return __builtin_expect(result > 0 && flow_word(kept_f) == kept_turn, 1)
+		       ? result
+		       : openssl_read_late(lib, ssl, buf, result, (size_t)result, kept_ended);
+}
+OPENSSL_DOOR(SSL_read, (void *ssl, void *buf, int n), (ssl, buf, n));
 
 COLD int SSL_read_ex_looked_at(const struct tls_library *lib, void *ssl, void *buf, size_t n, size_t *got)
 {
@@ -132,11 +194,22 @@ COLD int SSL_read_ex_looked_at(const struct tls_library *lib, void *ssl, void *b
 	return result;
 }
 
-EXPORT int SSL_read_ex(void *ssl, void *buf, size_t n, size_t *got)
+SHORT int SSL_read_ex_inside(const struct tls_library *lib, void *ssl, void *buf, size_t n, size_t *got)
 {
-	LIBRARY(SSL_read_ex, ssl);
-	return PLAIN_ROAD(ssl) ? lib->SSL_read_ex(ssl, buf, n, got) : SSL_read_ex_looked_at(lib, ssl, buf, n, got);
+	uint64_t turn;
+	const struct flow *f = openssl_known(lib, ssl);
+	uint32_t ended = io_ended;
+	if (__builtin_expect(!f, 0) || !inside_is_midst_of_answer(f, &turn))
+		return SSL_read_ex_looked_at(lib, ssl, buf, n, got);
+	KEEP(f);
+	KEEP(turn);
+	KEEP(ended);
+	int result = lib->SSL_read_ex(ssl, buf, n, got);
+	return __builtin_expect(result > 0 && flow_word(kept_f) == kept_turn, 1)
+		       ? result
+		       : openssl_read_late(lib, ssl, buf, result, result > 0 ? *got : 0, kept_ended);
 }
+OPENSSL_DOOR(SSL_read_ex, (void *ssl, void *buf, size_t n, size_t *got), (ssl, buf, n, got));
 
 static bool openssl_writes(struct inside *i, const struct tls_library *l, const void *ssl, const void *buf, size_t n)
 {
@@ -174,11 +247,31 @@ COLD int SSL_write_looked_at(const struct tls_library *lib, void *ssl, const voi
 	return result;
 }
 
-EXPORT int SSL_write(void *ssl, const void *buf, int n)
+/* After a write in the midst of a request, which was told nothing of, and failed. */
+COLD int openssl_wrote_late(const struct tls_library *lib, const void *ssl, int result, uint32_t ended)
 {
-	LIBRARY(SSL_write, ssl);
-	return PLAIN_ROAD(ssl) ? lib->SSL_write(ssl, buf, n) : SSL_write_looked_at(lib, ssl, buf, n);
+	struct inside i;
+	int saved = errno;
+	bool is_ours = openssl_enter(&i, lib, ssl);
+	errno = saved;
+	i.is_told = false;
+	openssl_wrote(&i, is_ours, lib, ssl, NULL, result, 0, ended);
+	return result;
 }
+
+SHORT int SSL_write_inside(const struct tls_library *lib, void *ssl, const void *buf, int n)
+{
+	struct flow *f = openssl_known(lib, ssl);
+	uint32_t ended = io_ended;
+	if (__builtin_expect(!f || n <= 0, 0) || !inside_is_midst_of_request(f))
+		return SSL_write_looked_at(lib, ssl, buf, n);
+	KEEP(lib);
+	KEEP(ssl);
+	KEEP(ended);
+	int result = lib->SSL_write(ssl, buf, n);
+	return __builtin_expect(result > 0, 1) ? result : openssl_wrote_late(kept_lib, kept_ssl, result, kept_ended);
+}
+OPENSSL_DOOR(SSL_write, (void *ssl, const void *buf, int n), (ssl, buf, n));
 
 COLD int SSL_write_ex_looked_at(const struct tls_library *lib, void *ssl, const void *buf, size_t n, size_t *gone)
 {
@@ -190,11 +283,19 @@ COLD int SSL_write_ex_looked_at(const struct tls_library *lib, void *ssl, const 
 	return result;
 }
 
-EXPORT int SSL_write_ex(void *ssl, const void *buf, size_t n, size_t *gone)
+SHORT int SSL_write_ex_inside(const struct tls_library *lib, void *ssl, const void *buf, size_t n, size_t *gone)
 {
-	LIBRARY(SSL_write_ex, ssl);
-	return PLAIN_ROAD(ssl) ? lib->SSL_write_ex(ssl, buf, n, gone) : SSL_write_ex_looked_at(lib, ssl, buf, n, gone);
+	struct flow *f = openssl_known(lib, ssl);
+	uint32_t ended = io_ended;
+	if (__builtin_expect(!f || n == 0, 0) || !inside_is_midst_of_request(f))
+		return SSL_write_ex_looked_at(lib, ssl, buf, n, gone);
+	KEEP(lib);
+	KEEP(ssl);
+	KEEP(ended);
+	int result = lib->SSL_write_ex(ssl, buf, n, gone);
+	return __builtin_expect(result > 0, 1) ? result : openssl_wrote_late(kept_lib, kept_ssl, result, kept_ended);
 }
+OPENSSL_DOOR(SSL_write_ex, (void *ssl, const void *buf, size_t n, size_t *gone), (ssl, buf, n, gone));
 
 /* ---- GnuTLS ---- */
 

@@ -227,6 +227,40 @@ static const uint8_t *whole_data(const struct feed *f, const uint8_t *p, const u
 	return p;
 }
 
+/* The same of one stream, and to the end: nothing but their length is told. n > 0. */
+static inline bool is_data_only(const uint8_t *p, size_t n, struct http2_data *data)
+{
+	data->octets = 0;
+	data->stream = n >= HEAD_LENGTH ? get31(p + 5) : 0;
+	if (!data->stream)
+		return false;
+	for (;;) {
+		uint32_t left = get24(p);
+		if (p[3] != DATA || p[4] & END_STREAM || get31(p + 5) != data->stream || n - HEAD_LENGTH < left)
+			return false;
+		data->octets += left;
+		n -= HEAD_LENGTH + left;
+		if (n == 0)
+			return true;
+		if (n < HEAD_LENGTH)
+			return false;
+		p += HEAD_LENGTH + left;
+	}
+}
+
+/* More of a frame's payload. */
+static bool goes_on(struct http2_side *side, size_t n, struct http2_data *data)
+{
+	struct http2_place *at = &side->place;
+	if (at->have != HEAD_LENGTH || side->type != DATA || side->flags & END_STREAM || n > at->left)
+		return false;
+	at->left -= (uint32_t)n;
+	if (at->left == 0)
+		at->have = 0;
+	*data = (struct http2_data){.stream = side->stream};
+	return true;
+}
+
 static bool feed_piece(const struct feed *f, const uint8_t *p, size_t n)
 {
 	struct http2_place *at = &f->side->place;
@@ -386,6 +420,29 @@ bool http2_sent_unseen(struct http2 *h, size_t gone, http2_sink *sink, void *con
 		is_well = at->left > 0 || frame_ends(&f);
 	}
 	return leave(h, f.side, is_well);
+}
+
+static inline bool is_between_frames(const struct http2_side *side)
+{
+	return side->place.have == 0 && side->has_begun && !side->block;
+}
+
+bool http2_is_data(const struct http2 *h, const void *bytes, size_t n)
+{
+	struct http2_data data;
+	return !http2_is_lost(h) && is_between_frames(&h->sent) && is_data_only(bytes, n, &data);
+}
+
+bool http2_received_data(struct http2 *h, const void *bytes, size_t n, struct http2_data *data)
+{
+	struct http2_side *side = &h->received;
+	/* Taken already: http2_received finds it so, too. */
+	if (http2_is_lost(h) || atomic_exchange_explicit(&side->is_busy, 1, memory_order_acquire))
+		return false;
+	bool is_it =
+		__builtin_expect(is_between_frames(side), 1) ? is_data_only(bytes, n, data) : goes_on(side, n, data);
+	atomic_store_explicit(&side->is_busy, 0, memory_order_release);
+	return is_it;
 }
 
 bool http2_received(

@@ -95,11 +95,21 @@ void http2_announce(
  * server. The octets written to name; 0: that is not said, or not yet. *is_told: a head is whole. Changes nothing. */
 size_t http2_authority(const struct http2 *h, const struct iovec *iov, int count, size_t limit, char *name, size_t most,
 	bool *is_told);
+/* The everyday send: whole frames of DATA that end no stream, from a frame's first octet on. When all of it goes there
+ * is nothing to tell: http2_announce would tell nothing, nor http2_sent after it, and both leave the side as it is. */
+bool http2_is_data(const struct http2 *h, const void *bytes, size_t n);
 /* After it: of these octets the first `gone` went. False: lost. */
 bool http2_sent(struct http2 *h, const struct iovec *iov, int count, size_t gone, http2_sink *sink, void *context);
 /* So many octets went that nobody has seen (sendfile): the payload of a frame they must be. */
 bool http2_sent_unseen(struct http2 *h, size_t gone, http2_sink *sink, void *context);
 /* After a receive: the first n octets of the vector, but for the first `from`. */
+/* The everyday receive, likewise: whole frames of DATA of one stream, or more of one, which end no stream. Passed, and
+ * not told as HTTP2_ANSWER_DATA, which it is all the same: of `stream`, of so many octets in all. False: nothing was
+ * done, and http2_received is to be asked. */
+struct http2_data {
+	uint32_t stream, octets;
+};
+bool http2_received_data(struct http2 *h, const void *bytes, size_t n, struct http2_data *data);
 bool http2_received(
 	struct http2 *h, const struct iovec *iov, int count, size_t from, size_t n, http2_sink *sink, void *context);
 

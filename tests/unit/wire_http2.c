@@ -302,6 +302,64 @@ static bool feed(struct http2 *h, bool is_sent, const uint8_t *p, size_t n, stru
 	return is_sent ? http2_sent(h, &iov, 1, n, on_event, t) : http2_received(h, &iov, 1, 0, n, on_event, t);
 }
 
+/* What the frames before have left behind means nothing. */
+static bool stands_alike(const struct http2_side *a, const struct http2_side *b)
+{
+	const struct http2_place *p = &a->place, *q = &b->place;
+	if (p->have != q->have || a->block != b->block || memcmp(&a->fields, &b->fields, sizeof a->fields))
+		return false;
+	return p->have < sizeof p->head ||
+	       (p->left == q->left && a->type == b->type && a->flags == b->flags && a->stream == b->stream);
+}
+
+static size_t frame_at(const uint8_t *p)
+{
+	return 9 + ((size_t)p[0] << 16 | (size_t)p[1] << 8 | p[2]);
+}
+
+/* The short roads, asked before each piece, say what the events say, or nothing: pieces are some whole frames, or cut
+ * anywhere. */
+static unsigned passed_short[2];
+
+static void check_short(const char *what, const struct session *from)
+{
+	static struct http2 h, plain;
+	static struct told told;
+	bool is_sent = !from->is_server;
+	size_t at = is_sent ? HTTP2_PREFACE_LENGTH : 0, frame = at;
+	told.count = 0;
+	http2_init(&h);
+	feed(&h, is_sent, from->out, at, &told);
+	for (size_t n; at < from->out_size; at += n) {
+		const struct http2_side *stands = is_sent ? &h.sent : &h.received,
+					*other = is_sent ? &plain.sent : &plain.received;
+		struct http2_data data = {0};
+		while (frame <= at)
+			frame += frame_at(from->out + frame);
+		size_t end = frame;
+		for (unsigned more = any(3); more > 0 && end < from->out_size; more--)
+			end += frame_at(from->out + end);
+		n = any(4) ? end - at : 1 + any((uint32_t)(end - at));
+		told.count = 0;
+		plain = h;
+		bool is_short = is_sent ? http2_is_data(&plain, from->out + at, n)
+					: http2_received_data(&plain, from->out + at, n, &data);
+		feed(&h, is_sent, from->out + at, n, &told);
+		if (!is_short)
+			continue;
+		uint32_t octets = 0;
+		for (size_t i = 0; i < told.count; i++) {
+			tap_expect(!is_sent && told.list[i].what == HTTP2_ANSWER_DATA &&
+					   told.list[i].stream == data.stream,
+				"%s: more than DATA at %zu", what, at);
+			octets += told.list[i].value;
+		}
+		tap_expect(octets == data.octets, "%s: %u octets at %zu", what, octets, at);
+		tap_expect(stands_alike(stands, other), "%s: another place at %zu", what, at);
+		passed_short[is_sent]++;
+	}
+}
+
 static void check(const char *what, const struct session *from, const struct session *to)
 {
 	static struct http2 h;
@@ -370,8 +428,10 @@ static void converse(int number)
 	}
 	snprintf(what, sizeof what, "conversation %d, client", number);
 	check(what, &client, &server);
+	check_short(what, &client);
 	snprintf(what, sizeof what, "conversation %d, server", number);
 	check(what, &server, &client);
+	check_short(what, &server);
 	nghttp2_session_del(client.h);
 	nghttp2_session_del(server.h);
 	free(client.out);
@@ -472,6 +532,8 @@ int main(void)
 	authority();
 	for (int i = 0; i < 40; i++)
 		converse(i);
+	tap_expect(passed_short[0] > 20 && passed_short[1] > 20, "%u and %u pieces passed by the short roads",
+		passed_short[0], passed_short[1]);
 	tap_all("what two sessions of nghttp2 tell each other is what is told of their octets (A11)");
 	return tap_done();
 }
