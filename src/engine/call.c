@@ -225,6 +225,12 @@ void call_used(uint32_t call)
 		circuit_note(at(call)->guard.region, &at(call)->token, LEASE_BUSY);
 }
 
+void call_unused(uint32_t call)
+{
+	if (call_is_probe(call))
+		circuit_note(at(call)->guard.region, &at(call)->token, LEASE_UNUSED);
+}
+
 void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns)
 {
 	struct call *c = at(call);

@@ -60,6 +60,8 @@ bool call_connected(uint32_t call, uint32_t endpoint, int64_t now_ns);
 /* Its connection is used for the first time: a probe that only connected tells nothing (B7). The caller holds its flow.
  */
 void call_used(uint32_t call);
+/* It turns out that it was not: what it did made the connection ready, no more. */
+void call_unused(uint32_t call);
 /* The verdict of a connected call. kind: for a failure. latency_ns < 0: not recorded. */
 void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns);
 /* Whom it is for, and by what it is bounded. */

@@ -314,6 +314,10 @@ static __attribute__((noinline)) bool sends(
 		 * it. */
 		if (phase == FLOW_FRESH)
 			feed_records_sent(f, o, o->limit);
+		/* Logged in a while ago: a kept connection. */
+		if (phase == FLOW_FRESH && records_is_opening(&f->records) &&
+			feed_now(&x) - atomic_load(&f->asked_ns) > FEED_AHEAD_NS)
+			flow_mark(f, FLOW_IS_KEPT);
 		sending->is_announced = phase == FLOW_FRESH;
 		if (phase == FLOW_FRESH || phase == FLOW_IDLE)
 			feed_begins(&x, false);

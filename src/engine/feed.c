@@ -54,7 +54,8 @@ void feed_broke_off(struct feed *x, enum failure_kind kind)
 	if ((kind == FAILURE_RESET || kind == FAILURE_EOF) && flow_phase_of(word) != FLOW_ANSWERING &&
 		flow_is_refused(x->f, true))
 		kind = FAILURE_TLS; /* octets that it did not take make its close a reset */
-	bool is_dropped = flow_phase_of(word) == FLOW_WAITING && flow_is_dropped_kept(x->f, feed_now(x));
+	bool is_dropped = (flow_phase_of(word) == FLOW_WAITING && flow_is_dropped_kept(x->f, feed_now(x))) ||
+			  flow_is_ready(x->f, flow_phase_of(word));
 	feed_end_call(x, FLOW_OVER, is_dropped ? BREAKER_NEUTRAL : BREAKER_FAILURE, kind);
 	x->is_over = true;
 }
@@ -70,6 +71,13 @@ void feed_used(struct flow *f, uint64_t fresh, int64_t now_ns)
 	if (call)
 		call_used(call - 1);
 	flow_step(f, fresh, FLOW_WAITING);
+}
+
+void feed_waits(struct feed *x)
+{
+	uint32_t call = atomic_load(&x->f->call);
+	if (call)
+		call_unused(call - 1);
 }
 
 /* Where the bulkhead is full: may this send wait? Inside of TLS it cannot be told of a signal. */

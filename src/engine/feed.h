@@ -56,6 +56,9 @@ void feed_end_by_status(struct feed *x, enum flow_phase to);
 void feed_broke_off(struct feed *x, enum failure_kind kind);
 /* The first use of the connection: the connect's own call goes on, or begins now where that was made ahead of need. */
 void feed_used(struct flow *f, uint64_t fresh, int64_t now_ns);
+/* It has been made ready (a handshake, a login) and nothing has been asked for: a probe is one that only connected
+ * (B7). */
+void feed_waits(struct feed *x);
 /* How one that can be rejected is let in, and what became of it. */
 enum flow_gate feed_gate_bounded(const struct feed *x);
 static inline enum flow_gate feed_gate(const struct feed *x)

@@ -24,8 +24,8 @@ static void handshake_ends(struct feed *x)
 	if (f->tls.has_early)
 		flow_mark(f, FLOW_MAY_HAVE_ANSWERED); /* it was asked before, and may have been answered in the midst of
 							 it */
-	else if (flow_phase_of(word) == FLOW_WAITING)
-		flow_step(f, word, FLOW_FRESH);
+	else if (flow_phase_of(word) == FLOW_WAITING && flow_step(f, word, FLOW_FRESH))
+		feed_waits(x);
 	x->must_arm = true;
 }
 

@@ -760,6 +760,8 @@ static struct verdict verdict_of_hang_up(const struct flow *f, enum flow_phase p
 			return neutral;
 		return is_ended ? ended_by_peer(f, &info, now_ns) : abandoned(&e, now_ns - e.begun_ns);
 	}
+	if (flow_is_ready(f, phase))
+		return neutral;
 	/* A handshake, and nothing asked: so pools warm up, too; or its certificate was refused (A10). */
 	if (phase == FLOW_FRESH && flow_is_tls(f))
 		return is_ended && f->tls.is_alone && now_ns - atomic_load(&f->asked_ns) < NS_PER_S

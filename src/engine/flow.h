@@ -177,6 +177,11 @@ static inline bool flow_is_tls(const struct flow *f)
 {
 	return atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_TLS || flow_has(f, FLOW_IS_INSIDE);
 }
+/* Logged in, or on the way there, and nothing asked for: so pools warm up. */
+static inline bool flow_is_ready(const struct flow *f, enum flow_phase phase)
+{
+	return phase == FLOW_FRESH && atomic_load_explicit(&f->kind, memory_order_relaxed) == FLOW_RECORDS;
+}
 /* The phase, when the word is still `seen`. */
 static inline bool flow_step(struct flow *f, uint64_t seen, enum flow_phase to)
 {

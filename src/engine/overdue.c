@@ -270,7 +270,8 @@ int64_t flow_judge(struct flow *f, const struct flow_view *v, int64_t now_ns, bo
 		return streams_judge(f, v, now_ns, may_end, is_expired);
 	uint64_t word = flow_word(f);
 	if (flow_phase_of(word) == FLOW_FRESH) {
-		bool is_used = v->is_known && !flow_is_tls(f) && (v->info.bytes_sent || v->received_ns);
+		bool is_used = v->is_known && !flow_is_tls(f) && !flow_is_ready(f, FLOW_FRESH) &&
+			       (v->info.bytes_sent || v->received_ns);
 		if (!is_used)
 			return unused(f, now_ns);
 		if ((due = follow_unseen(f, v, now_ns)) != 0)

@@ -98,8 +98,37 @@ static bool postgres_single(struct records *r, unsigned char c)
 	r->singles_seen++;
 	if (c != 'N')
 		return false;
+	r->received.flags |= OPENING;
 	answer(r);
 	return true;
+}
+
+/* The body of an error: fields, a type and a string each. items: the type, how much of the string has passed, and
+ * whether that is as a code of class 57 so far. */
+enum { FIELD = 0xff, FIELD_AT = 0x300, FIELD_ONE = 0x100, FIELD_FITS = 0x400 };
+static void postgres_error(struct records_side *side, const unsigned char *p, size_t n)
+{
+	uint32_t items = side->items;
+	for (size_t i = 0; i < n; i++) {
+		unsigned char c = p[i];
+		uint32_t at = (items & FIELD_AT) / FIELD_ONE;
+		if (!(items & FIELD) || !c) {
+			items = items & FIELD ? 0 : c;
+			continue;
+		}
+		if (((items & FIELD) == 'S' || (items & FIELD) == 'V') && at == 0)
+			side->flags = (uint8_t)(c == 'F' || c == 'P' ? side->flags | FATAL : side->flags & ~FATAL);
+		if ((items & FIELD) == 'C') {
+			bool fits = items & FIELD_FITS;
+			if ((at == 1 && fits && c == '3') || (at == 2 && fits && c == 'P'))
+				side->flags |= AWAY;
+			fits = at == 0 ? c == '5' : at == 1 && fits && c == '7';
+			items = (items & ~(uint32_t)FIELD_FITS) | (fits ? FIELD_FITS : 0);
+		}
+		if (at < 3)
+			items += FIELD_ONE;
+	}
+	side->items = items;
 }
 
 static bool postgres_received_passed(struct records *r)
@@ -116,14 +145,19 @@ static bool postgres_received_passed(struct records *r)
 		if (side->flags & COPYING)
 			atomic_store_explicit(&r->answered, atomic_load_explicit(&r->asked, memory_order_acquire) - 1,
 				memory_order_relaxed);
+		side->flags = (uint8_t)(side->flags & STARTED ? side->flags & ~OPENING : side->flags | OPENING);
 		side->flags = (side->flags & (uint8_t)~COPYING) | STARTED;
 		answer(r);
 		break;
 	case 'R':
+		side->flags |= OPENING;
 		if (code != 0 && code != 12) /* Ok, SASLFinal: more follows unasked */
 			answer(r);
 		break;
 	case 'E':
+		/* On an idle connection it is said to nobody. */
+		if (!(side->flags & FATAL) || (side->flags & STARTED && owed(r) == 0))
+			side->flags &= (uint8_t)~AWAY;
 		if (!(side->flags & STARTED))
 			answer(r);
 		break;
@@ -158,6 +192,8 @@ static bool postgres_begins(struct records *r, struct records_side *side, bool i
 		r->singles_seen++; /* a server older than the request: an error instead */
 	}
 	begin(side, c == 'N' || c == 'S' || c == 'A');
+	if (c == 'E' || (side->flags & STARTED && !(side->flags & ASIDE)))
+		side->flags &= (uint8_t) ~(OPENING | FATAL | AWAY);
 	return c && strchr("RKZSNAECDTtdcGHWI123nsVv", c);
 }
 
@@ -201,6 +237,8 @@ static bool postgres_feed(struct records *r, bool is_client, const unsigned char
 			break;
 		case BODY:
 			n = (size_t)(end - p) < side->left ? (size_t)(end - p) : side->left;
+			if (!is_client && side->type == 'E')
+				postgres_error(side, p, n);
 			side->left -= (uint32_t)n;
 			p += n;
 			break;
@@ -305,6 +343,22 @@ bool records_go_inside(struct records *r)
 	records_init(r, RECORDS_MYSQL);
 	r->sent.have = 8; /* its capabilities come again, and are known */
 	return true;
+}
+
+static bool is_of_postgres(const struct records *r)
+{
+	return r->kind == RECORDS_POSTGRES && !atomic_load_explicit(&r->is_lost, memory_order_relaxed) &&
+	       r->received.mode == START;
+}
+
+bool records_is_opening(const struct records *r)
+{
+	return is_of_postgres(r) && r->received.flags & OPENING;
+}
+
+bool records_is_away(const struct records *r)
+{
+	return is_of_postgres(r) && r->received.flags & AWAY;
 }
 
 enum records_at records_now(const struct records *r)

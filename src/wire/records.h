@@ -38,8 +38,9 @@ enum records_at {
 };
 
 struct records_side {
-	uint32_t left;	/* octets of the body still to come, or the number read so far */
-	uint32_t items; /* RESP: values still to begin, at all depths; PostgreSQL: the code of an 'R' */
+	uint32_t left; /* octets of the body still to come, or the number read so far */
+	uint32_t
+		items; /* RESP: values still to begin, at all depths; PostgreSQL: the code of an 'R', where in an 'E' */
 	uint8_t mode, type, have, flags;
 };
 
@@ -70,6 +71,12 @@ enum records_at records_received(struct records *r, const void *bytes, size_t n)
 /* The octets from here on are those inside of TLS: does the protocol that spoke in clear before go on there? True:
  * MySQL, whose client has asked for TLS; feed it on. */
 bool records_go_inside(struct records *r);
+/* PostgreSQL. What has come last is a step of the login (a request for authentication, its ReadyForQuery): nothing has
+ * been asked for yet. By the receiver. */
+bool records_is_opening(const struct records *r);
+/* The server has said that it is there for nobody: FATAL of class 53 (no resources) or 57P (shut down, starting up). By
+ * the receiver. */
+bool records_is_away(const struct records *r);
 /* Without new octets: after a request it is what records_received last said, or AWAITED. By the receiver. */
 enum records_at records_now(const struct records *r);
 

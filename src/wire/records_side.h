@@ -25,6 +25,9 @@ enum {
 	STARTED = 8,	/* PostgreSQL: a ReadyForQuery was seen; sender: typed messages from here on */
 	CONTINUED = 16, /* MySQL: a packet of the largest size goes on in the next */
 	NEGATIVE = 32,	/* RESP: the number in progress */
+	OPENING = 32,	/* PostgreSQL: a step of the login came last */
+	FATAL = 64,	/* PostgreSQL: the error in progress ends the session */
+	AWAY = 128,	/* PostgreSQL: and is of class 53 or 57P */
 	/* sent, RESP */
 	IN_NAME = 64,	 /* the next argument is the command's name */
 	IN_CLIENT = 128, /* the next argument is what CLIENT is to do */

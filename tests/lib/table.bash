@@ -25,7 +25,6 @@ exceptions() {
 		ruby               early        short   Net::HTTP ignores an early end (ignore_eof)
 		HttpURLConnection  early        short   it does not compare a body with its Content-Length
 		redis-cli          unavailable  closed  RESP has no gateway's answer: -LOADING is an answer, and the client says it
-		psql               unavailable  closed  PostgreSQL has no gateway's answer: FATAL is an answer, and the client says it
 		stdio              half         hangs   libc's own reads are not seen: silence may be the end of an answer
 		stdio              cut          closed  libc's own reads are not seen: an end after bytes is the end of an answer
 		stdio              early        closed  libc's own reads are not seen: an end after bytes is the end of an answer

@@ -50,7 +50,6 @@ exceptions() {
 		requests           early        short   urllib3 1.26 does not compare a body with its Content-Length
 		HttpURLConnection  early        short   it does not compare a body with its Content-Length
 		HttpURLConnection  early        closed  from outside an end after records is the end of an answer
-		psql               unavailable  closed  PostgreSQL has no gateway's answer: FATAL is an answer, and the client says it
 		node               hang         hangs   a ticket may be an answer: a deadline ends it
 		node               half         hangs   from outside silence may be the end of an answer
 		node               cut          closed  from outside an end after records is the end of an answer

@@ -182,6 +182,54 @@ static const struct {
 	{"MySQL: a packet of nothing", RECORDS_MYSQL, {R("\0\0\0\0", LOST)}},
 };
 
+#define ERROR_OF(severity, code) "E\0\0\0\x13S" severity "\0C" code "\0\0"
+#define LATER_OF(severity, code) "E\0\0\0\x1aSERROR\0V" severity "\0C" code "\0\0"
+
+/* Behind each: what is so of a login in progress, and of the server. */
+static const struct {
+	const char *name;
+	struct step steps[10];
+	bool is_opening, is_away;
+} words_of_postgres[] = {
+	{"PostgreSQL: asks for a password", {S(STARTUP, AWAITED), R("R\0\0\0\x08\0\0\0\3", WHOLE)}, true, false},
+	{"PostgreSQL: logged in", {UP}, true, false},
+	{"PostgreSQL: logged in, and a notice", {UP, R("N\0\0\0\6a\0", WHOLE)}, true, false},
+	{"PostgreSQL: answered", {UP, S(QUERY, AWAITED), R(COMPLETE READY, WHOLE)}, false, false},
+	{"PostgreSQL: answered for a Flush alone", {UP, S("H\0\0\0\4", WHOLE), R("1\0\0\0\4", WHOLE)}, false, false},
+	{"PostgreSQL: TLS refused", {S(SSL, AWAITED), R("N", WHOLE)}, true, false},
+	{"PostgreSQL: a login refused", {S(STARTUP, AWAITED), R(ERROR_OF("FATAL", "28P01"), WHOLE)}, false, false},
+	{"PostgreSQL: starts up", {S(STARTUP, AWAITED), R(ERROR_OF("FATAL", "57P03"), WHOLE)}, false, true},
+	{"PostgreSQL: too many clients", {S(STARTUP, AWAITED), R(ERROR_OF("FATAL", "53300"), WHOLE)}, false, true},
+	{"PostgreSQL: shut down in the midst", {UP, S(QUERY, AWAITED), R(ERROR_OF("FATAL", "57P01"), MIDST)}, false,
+		true},
+	{"PostgreSQL: shut down while idle", {UP, R(ERROR_OF("FATAL", "57P01"), WHOLE)}, false, false},
+	{"PostgreSQL: panics", {UP, S(QUERY, AWAITED), R(ERROR_OF("PANIC", "57P02"), MIDST)}, false, true},
+	{"PostgreSQL: fatal in a language", {UP, S(QUERY, AWAITED), R(LATER_OF("FATAL", "57P01"), MIDST)}, false, true},
+	{"PostgreSQL: a query canceled", {UP, S(QUERY, AWAITED), R(ERROR_OF("FATAL", "57014"), MIDST)}, false, false},
+	{"PostgreSQL: a query out of memory", {UP, S(QUERY, AWAITED), R(ERROR_OF("ERROR", "53200") READY, WHOLE)},
+		false, false},
+	{"PostgreSQL: class 5P is none", {UP, S(QUERY, AWAITED), R(ERROR_OF("FATAL", "5P57P"), MIDST)}, false, false},
+};
+
+static void words_of_its_own(void)
+{
+	for (size_t i = 0; i < sizeof words_of_postgres / sizeof words_of_postgres[0]; i++) {
+		struct records r, slow;
+		bool passed = true;
+		records_init(&r, RECORDS_POSTGRES);
+		records_init(&slow, RECORDS_POSTGRES);
+		for (const struct step *s = words_of_postgres[i].steps; s < words_of_postgres[i].steps + 10 && s->way;
+			s++) {
+			passed &= feed(&r, s->way == '>', s->bytes, s->n) == s->at;
+			drip(&slow, s->way == '>', s->bytes, s->n);
+			passed &= is_same(&r, &slow);
+		}
+		passed &= records_is_opening(&r) == words_of_postgres[i].is_opening;
+		passed &= records_is_away(&r) == words_of_postgres[i].is_away;
+		tap_ok(passed, "%s", words_of_postgres[i].name);
+	}
+}
+
 static void run_cases(void)
 {
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -300,6 +348,7 @@ int main(void)
 	CONVERSE(RECORDS_POSTGRES, psql_refused);
 	CONVERSE(RECORDS_POSTGRES, pgbench_extended);
 	CONVERSE(RECORDS_POSTGRES, pgbench_prepared);
+	words_of_its_own();
 	run_cases();
 	inside_tls();
 	large_packet();
