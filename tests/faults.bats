@@ -11,6 +11,12 @@ run_with() {
 	shift
 	run resil run -s breaker=off --fault "$fault" -- "$@"
 }
+is_report() { # TESTS FAILURES ERRORS
+	python3 -c 'import sys, xml.etree.ElementTree as t
+r = t.parse(sys.argv[1]).getroot(); n = lambda what: str(len(r.findall(".//" + what)))
+print(r.get("tests"), r.get("failures"), r.get("errors"), [n("testcase"), n("failure"), n("error")] == [r.get(k) for k in ("tests", "failures", "errors")])' "$dir/report.xml" >"$dir/counted"
+	assert_equal "$(cat "$dir/counted")" "$1 $2 $3 True"
+}
 get() { curl -sS -m 20 -o "$dir/got" -w '%{http_code}' "http://127.0.0.1:$server_port/"; }
 export -f get
 fetch=(curl -sS -m 20 -o /dev/null -w '%{http_code}\n')
@@ -476,18 +482,38 @@ except OSError as e: print(e.args[0])'
 	assert_success
 	assert_equal "$(jq -c '[.kept, (.faults[] | [.fault, .opened, .held, .recovered])]' <<<"$output")" \
 		'[true,["refusal",true,null,true],["hang",true,true,true],["drip",true,true,true],["reset",true,null,true],["503",true,null,true]]'
-	python3 -c 'import sys, xml.etree.ElementTree as t
-r = t.parse(sys.argv[1]).getroot(); print(r.get("tests"), r.get("failures"), len(r.findall("testcase")))' "$dir/report.xml" >"$dir/counted"
-	assert_equal "$(cat "$dir/counted")" "12 0 12"
+	is_report 12 0 0
 	run resil status
 	refute_output --partial "$at"
 	# A breaker that does not count what happens keeps no promise.
 	run resil verify "${short[@]}" -s deadline=700ms -s trip_on=none "$at" -- curl -sSf "http://$at/"
 	assert_failure 1
 	assert_line --regexp '^refusal	NO	-	-	yes	4	.*the circuit stayed closed after 4 runs'
-	run resil verify "$at" -- true
+	run resil verify --junit "$dir/report.xml" "$at" -- true
 	assert_failure 1
-	assert_output --partial "made no call to $at"
+	assert_output "resil verify: true made no call to $at: it made none at all that the shim sees ('resil doctor' tells why)"
+	is_report 1 0 1
+	run --separate-stderr resil verify --json 127.0.0.1:1 -- curl -sSf "http://$at/"
+	assert_failure 1
+	assert_equal "$(jq -r '"\(.kept) \(.faults | length) \(.trouble)"' <<<"$output")" \
+		"false 0 curl made no call to 127.0.0.1:1; it called $at: DEST as it is called there is due"
+	# It calls but once: what the faults would have made of it is not known, and that is what is said.
+	cat >"$dir/once" <<-END
+		#!/bin/sh
+		[ ! -e "$dir/called" ] || exit 0
+		: >"$dir/called"
+		exec curl -sSf "http://$at/"
+	END
+	chmod +x "$dir/once"
+	run resil verify "${short[@]}" -s deadline=700ms --junit "$dir/report.xml" "$at" -- "$dir/once"
+	assert_failure 1
+	assert_line --regexp "^refusal	untried	-	-	untried	4	.*	untried: the command made no call to $at in 4 runs with the fault \(without, it did\); one that calls it each time is due"
+	assert_line --regexp '^hang	untried	untried	-	untried	'
+	is_report 12 0 12
+	rm "$dir/called"
+	run --separate-stderr resil verify "${short[@]}" --json "$at" -- "$dir/once"
+	assert_failure 1
+	assert_equal "$(jq -c '[.kept, (.faults[0] | .tried, .opened, .recovered)]' <<<"$output")" '[false,false,null,null]'
 	run resil verify "$at"
 	assert_failure 2
 	# The seventeenth was left out without a word.

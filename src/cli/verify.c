@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <netdb.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -20,6 +21,7 @@
 #include "control/nearby.h"
 #include "control/params.h"
 #include "core/circuit.h"
+#include "core/faults.h"
 #include "core/identity.h"
 #include "core/registry.h"
 #include "policy/fault.h"
@@ -43,14 +45,15 @@ static const struct trial {
 };
 #define TRIALS (sizeof trials / sizeof trials[0])
 
-enum kept { NOT_PROMISED, KEPT, BROKEN };
-static const char *const kept_names[] = {"-", "yes", "NO"};
+enum kept { NOT_PROMISED, KEPT, BROKEN, UNTRIED };
+static const char *const kept_names[] = {"-", "yes", "NO", "untried"};
 
 struct finding {
 	enum kept opened, held, served, recovered;
 	unsigned runs, killed;
+	bool has_hit;			 /* the fault has met a call */
 	int64_t longest_ns, rejected_ns; /* rejected: how long the call took that met the open circuit */
-	char why[200];			 /* the first promise that was broken */
+	char why[300];			 /* the first promise that was broken, or why nothing was tried */
 };
 
 struct verify {
@@ -65,7 +68,8 @@ struct verify {
 	char dir[PATH_MAX], region[PATH_MAX], self[PATH_MAX];
 	const struct policy *policy;
 	bool has_fallback;
-	int baseline; /* the command's code without a fault */
+	int baseline;	   /* the command's code without a fault */
+	char trouble[600]; /* why there is nothing to try; empty: there is */
 	/* What its circuits are called: of key = address one for each address that its name has; of method and route
 	 * also what begins so and has a blank behind it. */
 	char names[NAMES][REGION_NAME_MAX + 1];
@@ -78,6 +82,7 @@ struct sight {
 	enum breaker_state state; /* of the one that is farthest from closed */
 	uint32_t retry_after_ms;
 	uint64_t calls, success, failure, limits; /* limits: failures that a limit made */
+	uint64_t hits;				  /* of faults, whatever the circuit */
 };
 
 /* ---- running ---- */
@@ -246,8 +251,28 @@ static bool look(const struct verify *v, struct sight *sight)
 		sight->failure += one.failure;
 		sight->limits += kinds_of_limits(&one);
 	}
+	char fault[32], destination[REGION_NAME_MAX + 1];
+	uint64_t hits;
+	for (int i = 0; (i = faults_next_count(&r, (uint32_t)i, fault, destination, &hits)) >= 0; i++)
+		sight->hits += hits;
 	region_close(&r);
 	return is_used;
+}
+
+/* Whom the command has called, whoever that is. */
+static void tell_called(const struct verify *v, struct text *t)
+{
+	struct region r;
+	unsigned n = 0;
+	if (region_open(&r, v->region, true) != 0)
+		return;
+	for (int i = registry_next(&r, 0); i >= 0 && n < NAMES; i = registry_next(&r, (uint32_t)i + 1), n++) {
+		char name[REGION_NAME_MAX + 1];
+		registry_name(&r, (uint32_t)i, name);
+		if (t->len + strlen(name) + 32 < t->cap)
+			text_fmt(t, "%s%s", n ? ", " : "; it called ", name);
+	}
+	region_close(&r);
 }
 
 /* ---- a trial ---- */
@@ -266,9 +291,34 @@ static bool has_limit(const struct trial *t, const struct policy *p)
 	return p->deadline_ns != 0;
 }
 
-static void judge_faulted(const struct verify *v, const struct trial *t, struct finding *f, const struct sight *seen,
-	bool is_used, bool is_open)
+/* The fault has met no call: nothing is known of any promise. */
+static void judge_untried(const struct verify *v, const struct trial *t, struct finding *f, const struct sight *seen)
 {
+	struct text why = {.at = f->why, .cap = sizeof f->why};
+	f->why[0] = '\0';
+	f->opened = UNTRIED;
+	f->held = t->is_slow ? UNTRIED : NOT_PROMISED;
+	f->served = v->has_fallback ? UNTRIED : NOT_PROMISED;
+	if (seen->calls == 0) {
+		text_fmt(&why, "untried: the command made no call to %s in %u runs with the fault (without, it did)",
+			v->destination, f->runs);
+		tell_called(v, &why);
+		text_str(&why, "; one that calls it each time is due");
+		return;
+	}
+	text_fmt(&why,
+		"untried: the fault met none of the %llu calls that its circuit counted; "
+		"DEST as the command calls it is due, not %s",
+		(unsigned long long)seen->calls, v->destination);
+}
+
+static void judge_faulted(
+	const struct verify *v, const struct trial *t, struct finding *f, const struct sight *seen, bool is_open)
+{
+	if (seen->hits == 0 && !is_open) {
+		judge_untried(v, t, f, seen);
+		return;
+	}
 	const struct policy *p = v->policy;
 	bool is_limited = has_limit(t, p), ends = !t->is_slow || is_limited;
 	char why[200];
@@ -276,8 +326,7 @@ static void judge_faulted(const struct verify *v, const struct trial *t, struct 
 		f->opened = KEPT;
 		if (!is_open) {
 			snprintf(why, sizeof why, "the circuit stayed %s after %u runs with %llu failures",
-				is_used ? breaker_state_name(seen->state) : "unused", f->runs,
-				(unsigned long long)seen->failure);
+				breaker_state_name(seen->state), f->runs, (unsigned long long)seen->failure);
 			breaks(f, &f->opened, why);
 		}
 	}
@@ -341,7 +390,14 @@ static void try_one(const struct verify *v, const struct trial *t, struct findin
 		if (code < 0 && !has_limit(t, v->policy))
 			break; /* the others would hang as well */
 	}
-	judge_faulted(v, t, f, &seen, is_used, is_open);
+	f->has_hit = seen.hits > 0;
+	judge_faulted(v, t, f, &seen, is_open);
+	if (!f->has_hit && !is_open) {
+		recover(v, f);
+		if (f->recovered == KEPT)
+			f->recovered = UNTRIED;
+		return;
+	}
 	/* A run that meets the open circuit: at once, and where there is a fallback, served. */
 	if (is_open) {
 		code = run_once(v, fault, &took);
@@ -362,7 +418,7 @@ static void try_one(const struct verify *v, const struct trial *t, struct findin
 
 static bool is_broken(const struct finding *f)
 {
-	return f->opened == BROKEN || f->held == BROKEN || f->served == BROKEN || f->recovered == BROKEN;
+	return f->opened >= BROKEN || f->held >= BROKEN || f->served >= BROKEN || f->recovered >= BROKEN;
 }
 
 static void print_table(const struct finding *found)
@@ -384,7 +440,8 @@ static void print_table(const struct finding *found)
 
 static void json_kept(struct text *t, const char *name, enum kept kept)
 {
-	text_fmt(t, ",\"%s\":%s", name, kept == NOT_PROMISED ? "null" : kept == KEPT ? "true" : "false");
+	static const char *const values[] = {"null", "true", "false", "null"};
+	text_fmt(t, ",\"%s\":%s", name, values[kept]);
 }
 
 static void print_json(const struct verify *v, const struct finding *found, bool is_kept)
@@ -393,10 +450,16 @@ static void print_json(const struct verify *v, const struct finding *found, bool
 	struct text t = TEXT_ON(at);
 	text_str(&t, "{\"destination\":");
 	text_json(&t, v->destination);
-	text_fmt(&t, ",\"kept\":%s,\"faults\":[", is_kept ? "true" : "false");
-	for (size_t i = 0; i < TRIALS; i++) {
+	text_fmt(&t, ",\"kept\":%s,\"trouble\":", is_kept ? "true" : "false");
+	if (v->trouble[0])
+		text_json(&t, v->trouble);
+	else
+		text_str(&t, "null");
+	text_str(&t, ",\"faults\":[");
+	for (size_t i = 0; i < TRIALS && found; i++) {
 		const struct finding *f = &found[i];
-		text_fmt(&t, "%s{\"fault\":\"%s\"", i ? "," : "", trials[i].name);
+		text_fmt(&t, "%s{\"fault\":\"%s\",\"tried\":%s", i ? "," : "", trials[i].name,
+			f->has_hit ? "true" : "false");
 		json_kept(&t, "opened", f->opened);
 		json_kept(&t, "held", f->held);
 		json_kept(&t, "fallback", f->served);
@@ -433,20 +496,26 @@ static void xml_text(FILE *to, const char *s)
 static bool write_junit(const struct verify *v, const struct finding *found)
 {
 	FILE *to = fopen(v->json_to, "we");
-	unsigned tests = 0, failures = 0;
+	unsigned tests = !found, failures = 0, errors = !found;
 	if (!to)
 		return false;
-	for (size_t i = 0; i < TRIALS; i++) {
+	for (size_t i = 0; i < TRIALS && found; i++) {
 		const enum kept all[] = {found[i].opened, found[i].held, found[i].served, found[i].recovered};
 		for (int k = 0; k < 4; k++) {
 			tests += all[k] != NOT_PROMISED;
 			failures += all[k] == BROKEN;
+			errors += all[k] == UNTRIED;
 		}
 	}
 	fprintf(to, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"resil verify ");
 	xml_text(to, v->destination);
-	fprintf(to, "\" tests=\"%u\" failures=\"%u\">\n", tests, failures);
-	for (size_t i = 0; i < TRIALS; i++) {
+	fprintf(to, "\" tests=\"%u\" failures=\"%u\" errors=\"%u\">\n", tests, failures, errors);
+	if (!found) {
+		fputs("  <testcase classname=\"none\" name=\"it calls the destination\"><error message=\"", to);
+		xml_text(to, v->trouble);
+		fputs("\"/></testcase>\n", to);
+	}
+	for (size_t i = 0; i < TRIALS && found; i++) {
 		static const char *const names[] = {
 			"the circuit opened", "the deadline held", "the fallback served", "it recovered"};
 		const struct finding *f = &found[i];
@@ -461,7 +530,7 @@ static bool write_junit(const struct verify *v, const struct finding *found)
 				fputs("/>\n", to);
 				continue;
 			}
-			fputs("><failure message=\"", to);
+			fprintf(to, "><%s message=\"", all[k] == UNTRIED ? "error" : "failure");
 			xml_text(to, f->why);
 			fputs("\"/></testcase>\n", to);
 		}
@@ -524,6 +593,17 @@ static bool prepare(struct verify *v)
 	return is_kept && snprintf(v->region, sizeof v->region, "%s/%s", v->dir, file) < (int)sizeof v->region;
 }
 
+static bool in_vain(struct verify *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool in_vain(struct verify *v, const char *format, ...)
+{
+	va_list ap;
+	va_start(ap, format);
+	vsnprintf(v->trouble, sizeof v->trouble, format, ap);
+	va_end(ap);
+	fprintf(stderr, "resil verify: %s\n", v->trouble);
+	return false;
+}
+
 /* Once without a fault: does it use the destination, and what is its code? */
 static bool take_baseline(struct verify *v)
 {
@@ -531,27 +611,22 @@ static bool take_baseline(struct verify *v)
 	int64_t took;
 	v->baseline = run_once(v, NULL, &took);
 	if (v->baseline >= RUN_FAILED && v->baseline <= RUN_ABSENT) {
-		fprintf(stderr, "resil verify: %s cannot be run under the shim ('resil run' says why)\n",
-			v->command[0]);
-		return false;
+		return in_vain(v, "%s cannot be run under the shim ('resil run' says why)", v->command[0]);
 	}
 	if (v->baseline < 0) {
-		fprintf(stderr, "resil verify: without a fault, %s did not end within its time (--timeout)\n",
-			v->command[0]);
-		return false;
+		return in_vain(v, "without a fault, %s did not end within its time (--timeout)", v->command[0]);
 	}
 	if (!look(v, &seen) || seen.calls == 0) {
-		fprintf(stderr,
-			"resil verify: %s made no call to %s: 'resil status' tells how it calls its destinations\n",
-			v->command[0], v->destination);
-		return false;
+		char called[400] = "";
+		struct text t = TEXT_ON(called);
+		tell_called(v, &t);
+		return in_vain(v, "%s made no call to %s%s: %s", v->command[0], v->destination, called,
+			called[0] ? "DEST as it is called there is due"
+				  : "it made none at all that the shim sees ('resil doctor' tells why)");
 	}
 	if (seen.failure && !seen.success) {
-		fprintf(stderr,
-			"resil verify: without a fault, what %s asks of %s fails as well: there is nothing to compare "
-			"with\n",
+		return in_vain(v, "without a fault, what %s asks of %s fails as well: there is nothing to compare with",
 			v->command[0], v->destination);
-		return false;
 	}
 	if (v->baseline != 0)
 		fprintf(stderr, "resil verify: without a fault, %s ends with code %d: that counts as well\n",
@@ -569,6 +644,10 @@ static int verify(struct verify *v)
 	}
 	if (!take_baseline(v)) {
 		remove_state(v);
+		if (v->is_json)
+			print_json(v, NULL, false);
+		if (v->json_to && !write_junit(v, NULL))
+			fprintf(stderr, "resil verify: %s: %s\n", v->json_to, strerror(errno));
 		return EXIT_FAILED;
 	}
 	for (size_t i = 0; i < TRIALS; i++) {
