@@ -473,6 +473,26 @@ except OSError as e: print(e.args[0])'
 	assert_equal "${said% *}" ok,ok
 }
 
+@test "twelve faults of one destination, and one of them again in a later run: status and metrics count each of them" {
+	peer server 127.0.0.1 answer
+	shim_part
+	local at=127.0.0.1:$server_port i
+	{
+		printf '[defaults]\nbreaker = off\n'
+		# The first fault hits the first call, the second one the second, and so on.
+		for i in {1..12}; do printf '[fault f%s]\nmatch = %s\ntype = refuse\ncount = 1\n' "$i" "$at"; done
+	} >"$dir/resil.conf"
+	for i in {1..13}; do echo "127.0.0.1 $server_port"; done >"$dir/calls"
+	RESIL_GROUP=twelve RESIL_CONF=$dir/resil.conf under bash -c 'while read -r host port; do { : >"/dev/tcp/$host/$port"; } 2>/dev/null || echo refused; done' \
+		<"$dir/calls" >"$dir/met"
+	assert_equal "$(grep -c refused "$dir/met")" 12
+	RESIL_GROUP=twelve RESIL_FAULTS="refuse $at name=f3" under bash -c ": >/dev/tcp/127.0.0.1/$server_port" 2>/dev/null || true
+	local expected
+	expected=$(for i in {1..12}; do echo "f$i $((i == 3 ? 2 : 1))"; done | sort)
+	assert_equal "$(resil status -g twelve --json | jq -r '.groups[0].destinations[0].faults | to_entries[] | "\(.key) \(.value)"' | sort)" "$expected"
+	assert_equal "$(resil metrics -g twelve | sed -n 's/^resil_faults_injected_total.*fault="\(.*\)"} /\1 /p' | sort)" "$expected"
+}
+
 @test "verify: five faults one after another, a report of the promises, and none of a circuit in use is touched" {
 	peer server 127.0.0.1 answer
 	shim_part

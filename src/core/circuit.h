@@ -99,7 +99,7 @@ struct circuit_view {
 	struct fault_view {
 		char name[32];
 		uint64_t hits;
-	} faults[8]; /* those that hit its calls */
+	} faults[64]; /* those that hit its calls: as many as a configuration has */
 	unsigned fault_count;
 	struct endpoint_view endpoints[32];
 	unsigned endpoint_count, ejected_count;

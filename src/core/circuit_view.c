@@ -86,7 +86,7 @@ static void view_faults(const struct region *r, struct circuit_view *view)
 		while (k < view->fault_count && strcmp(view->faults[k].name, name) != 0)
 			k++;
 		if (k == sizeof view->faults / sizeof view->faults[0])
-			return;
+			continue;
 		if (k == view->fault_count)
 			memcpy(view->faults[view->fault_count++].name, name, sizeof name);
 		view->faults[k].hits += hits;
