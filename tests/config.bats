@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # What was asked for: the configuration and its mistakes, RESIL_SET, reload, and `which`, which says where each value is from.
 load lib/common
+load lib/asker
 bats_require_minimum_version 1.5.0
 
 # After five refusals the circuit would be open; a shim that only observes lets the sixth through.
@@ -255,6 +256,31 @@ one_clear_error() { # FILE REGEXP
 	are_told() { [ "$(resil events --json | jq -r 'select(.type == "config_error") | .pid' | sort -u | wc -l)" = 2 ]; }
 	wait_until are_told
 	assert_equal "$(resil events --json | grep -c '"type":"reload"')" 2
+}
+
+@test "a reload that a process does by itself, nobody answering on the socket: the event has the first fault, as a line" {
+	peer server 127.0.0.1 answer
+	shim_part
+	printf '[resil]\ncontrol = off\n' >"$dir/resil.conf"
+	export RESIL_CONF=$dir/resil.conf
+	asker_start "$server_port" RESIL_GROUP=asker
+	asks connect 1
+	printf '[resil]\ncontrol = off\nlgo = off\nstat = shared\n' >"$dir/resil.conf"
+	run resil reload --json
+	assert_output --partial '"outcome":"told"'
+	asks connect 1
+	run jq -r 'select(.type == "config_error").reason' <<<"$(resil events -g asker --json)"
+	assert_output "$(resil check 2>&1 | head -n1)"
+}
+
+@test "a fallback that is wrong: the fault shows the step that is meant, not the one before it" {
+	wrong() { printf '[defaults]\nfallback = %s\n' "$1" >"$dir/resil.conf"; run resil check "$dir/resil.conf"; }
+	wrong 'cache(1h),,a:1'
+	assert_output --partial "('cache(1h),,a:1'; "
+	wrong 'a:1, a:2, a:3, a:4, a:5, a:6, a:7, a:8, a:9'
+	assert_output --partial "too many steps ('a:9'; at most 8)"
+	wrong 'a:1, errno:EPERM, a:3'
+	assert_output --partial "nothing follows an errno ('a:3'; "
 }
 
 @test "RESIL_DISABLE=1: the shim does nothing at all, whatever else is set" {

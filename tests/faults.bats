@@ -607,7 +607,7 @@ except OSError as e: print(e.args[0])'
 			recovery_timeout = 100ms
 			recovery_max = 200ms
 		END
-		run --separate-stderr resil verify -c "$dir/resil.conf" --json "$at" -- curl -sSf "http://$at/a"
+		run --separate-stderr resil verify -c "$dir/resil.conf" "$at" --json -- curl -sSf "http://$at/a"
 		assert_success
 		assert_equal "$(jq -c '[.kept, .faults[].opened]' <<<"$output")" '[true,true,true,true,true,true]'
 	done

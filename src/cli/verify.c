@@ -681,10 +681,13 @@ static int run_verify(const struct verb *verb, int argc, char **argv)
 	struct place place;
 	char set[CONFIG_SET_MAX + 1] = "";
 	struct text all = TEXT_ON(set);
+	char *destination = NULL;
 	int option;
 
-	while ((option = getopt_long(argc, argv, "+c:s:jvh", longs, NULL)) != -1) {
+	/* Options stand before the destination and behind it, up to the command. */
+	while ((option = getopt_long(argc, argv, "+c:s:jvh", longs, NULL)) != -1 || (!v.destination && optind < argc)) {
 		switch (option) {
+		case -1: v.destination = destination = argv[optind++]; break;
 		case 'c': v.config = optarg; break;
 		case 's':
 			if (v.n_settings == SETTINGS_MAX)
@@ -710,13 +713,10 @@ static int run_verify(const struct verb *verb, int argc, char **argv)
 		}
 	}
 	v.is_json = o.is_json;
-	if (optind + 1 >= argc)
+	if (optind >= argc)
 		return usage_error(verb, "a destination and a command are due: resil verify DEST -- COMMAND");
-	v.destination = argv[optind];
-	v.command = argv + optind + 1;
-	if (strcmp(v.command[0], "--") == 0 && !*++v.command)
-		return usage_error(verb, "a command is due");
-	const char *wrong = place_read(argv[optind], &place);
+	v.command = argv + optind;
+	const char *wrong = place_read(destination, &place);
 	if (wrong)
 		return usage_error(verb, "'%s': %s", v.destination, wrong);
 	if (place.is_said || place.request[0])

@@ -505,6 +505,7 @@ static void reload_config(struct region *r, uint32_t generation)
 	}
 	struct event e = {.type = EVENT_CONFIG_ERROR, .value = faults, .retry_after_ms = -1};
 	text_copy(e.reason, sizeof e.reason, errors[0] ? errors : "the configuration could not be read again");
+	e.reason[strcspn(e.reason, "\n")] = '\0'; /* the first fault; the log has all of them */
 	events_add(r, &e);
 	log_line(errors);
 }

@@ -274,13 +274,12 @@ bool chain_read(struct config *c, const char *s, size_t n, bool has_file, const 
 		size_t len = (size_t)((comma ? comma : end) - at);
 		at = comma ? comma + 1 : end + 1;
 		parse_strip(&one, &len);
+		fault->part = len ? one : s;
+		fault->part_len = len ? len : n;
 		if (len == 0)
 			return wrong(fault, "fallback: a step is due on both sides of a comma", accepted_steps);
-		if (has_ended) {
-			fault->part = one;
-			fault->part_len = len;
+		if (has_ended)
 			return wrong(fault, "fallback: nothing follows an errno", "errno:NAME as the last step");
-		}
 		if (steps == CHAIN_STEPS_MAX)
 			return wrong(fault, "fallback: too many steps", "at most 8");
 		if (!read_step(&step, one, len, fault) || !put_step(&t, c, &step, one, len, has_file, fault))
