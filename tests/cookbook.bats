@@ -9,7 +9,39 @@ setup() {
 	shim_part
 }
 
-@test "every command of the cookbook does what it should" { patience=60 runs "$root/doc/cookbook.md" 15; }
+@test "every command of the cookbook does what it should" { patience=60 runs "$root/doc/cookbook.md" 16; }
+
+@test "chaos in a test suite: a fault of a run counts for that run, its journal names the calls and repeats them, the report is JUnit's" {
+	peer server 127.0.0.1 answer
+	house
+	local line
+	line=$(commands "$root/doc/cookbook.md" | grep -- --journal.refused.log | here)
+	cd "$dir"
+	for i in 1 2; do
+		run bare env PATH="$dir/bin:$PATH" bash -c "$line"
+		assert_success
+		assert_equal "$(grep -c 'Failed to connect' <<<"$output")" 2
+		assert_equal "$(grep -c '^hit refuse ' refused.log)" 2
+		rm -f refused.log.first
+		mv refused.log refused.log.first
+	done
+	# A run by chance is repeated by its journal, whatever the seed.
+	RESIL_SEED=2 run resil run -g suite -s breaker=off --fault "refuse 127.0.0.1:$server_port percent=50%" --journal once.log -- curl -s -w '%{errormsg} ' "http://127.0.0.1:$server_port/?[1-20]"
+	before=$output
+	[[ $before == *"Failed to connect"* && $before == *ok* ]]
+	RESIL_SEED=9 run resil run -g suite -s breaker=off --fault "refuse 127.0.0.1:$server_port percent=50%" --replay once.log -- curl -s -w '%{errormsg} ' "http://127.0.0.1:$server_port/?[1-20]"
+	assert_equal "$(normalised <<<"$output")" "$(normalised <<<"$before")"
+	# The promises of the cookbook's line, as CI takes them; and of a program that lies to it.
+	line=$(commands "$root/doc/cookbook.md" | grep '^resil verify ' | here)
+	run env TEST_TIMEOUT=110 PATH="$dir/bin:$PATH" bash -c "$line"
+	assert_success
+	report() { xmllint --noout --schema "$root/tests/lib/junit.xsd" "$1" && xmllint --xpath 'concat(/testsuite/@tests, " ", /testsuite/@failures)' "$1"; }
+	run report verify.xml
+	assert_line "12 0"
+	run env TEST_TIMEOUT=110 PATH="$dir/bin:$PATH" bash -c "$(sed 's|-- .*|-- true|; s|verify.xml|lies.xml|' <<<"$line")"
+	assert_failure
+	[ ! -s lies.xml ] || { run report lies.xml && refute_line "12 0"; }
+}
 
 @test "php-fpm's workers are guarded, share one circuit, and clear_env does not matter" {
 	peer backend 127.0.0.1 refuse

@@ -11,6 +11,27 @@ setup() {
 
 @test "every command of README.md does what it should" { runs "$root/README.md" 15; }
 
+@test "a command that a document gains is found and run, wherever it stands; one that cannot work fails the test" {
+	local each
+	for each in 'sh|nowhere --now' 'sh|resil status --nowhere' '|resil status --nowhere' '|$ resil status --nowhere' '|curl --nowhere http://api.internal/' \
+		'|make nowhere' '|RESIL_SEED=1 resil nowhere' '|$ nowhere --now' '|sudo resil nowhere'; do
+		printf '# A\n\n```%s\nresil version\n```\n\n```%s\n%s\n```\n' "" "${each%%|*}" "${each#*|}" >"$dir/document.md"
+		assert_equal "$(commands "$dir/document.md" | wc -l) $each" "2 $each"
+		run -1 runs_bare "$dir/document.md"
+		assert_output --partial "code "
+	done
+	printf '# A\n\n```\nresil version\n```\n' >"$dir/document.md"
+	runs_bare "$dir/document.md"
+}
+# As `runs`, without a house: for commands that need nobody in it.
+runs_bare() {
+	house() { mkdir -p "$dir/bin" && ln -sf "$build/resil" "$dir/bin/resil" && one_shown=1 server_port=1 files_port=1; }
+	# In `run` a failure ends nothing.
+	fail() { echo "$*" && exit 1; }
+	assert_success() { [ "$status" = 0 ] || fail "code $status: $output"; }
+	(runs "$1" 1)
+}
+
 @test "verbs, options and files that the documents name are there" {
 	python3 - "$root" "$build/resil" <<-'END'
 		import os, re, subprocess, sys

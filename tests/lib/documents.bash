@@ -1,6 +1,6 @@
 # Runs the commands that a document has in its blocks, in a house of its own. Load it after `lib/common`.
 
-# The commands of a document's blocks, one a line: those in sh blocks, and in plain ones what begins like a command.
+# The commands of a document's blocks, one a line: those in sh blocks, and in plain ones what stands behind a $ or begins like a command.
 commands() {
 	python3 - "$1" <<-'END'
 		import re, sys
@@ -11,9 +11,10 @@ commands() {
 		        continue
 		    if not inside or kind not in ("", "sh"):
 		        continue
+		    is_typed = kind == "sh" or line.startswith("$ ")
 		    line = re.sub(r"\s+# .*", "", line.rstrip().removeprefix("$ "))
 		    line = re.sub(r"^(\*|\*/\d+)( \*){4} ", "", line)
-		    if kind == "sh" or re.match(r"(resil|make|curl|LD_PRELOAD=\S+|install|apt-get) ", line) and not re.match(r"curl: ", line):
+		    if is_typed or re.match(r"([A-Z_]+=\S+ +)*(sudo +)?(resil|make|curl|install|apt-get) |([A-Z_]+=\S+ +)+\S", line):
 		        if line.strip():
 		            print(line)
 	END
