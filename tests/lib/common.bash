@@ -198,21 +198,21 @@ peer() {
 	started+=("$!")
 	printf -v "${name}_pid" %s "$!"
 	wait_until peer_is_up "$name" "$mode" "$!"
-	has_said "${name}_port" "$mode " "$dir/$name.log"
 }
 peer_is_up() {
 	! is_gone "$3" || in_vain "the server did not start: $(cat "$dir/$1.log")" || return
-	file_has "^$2 " "$dir/$1.log"
+	says "$1_port" "$2 " "$dir/$1.log"
 }
-# has_said VARIABLE WORDS FILE: what its first line that begins with the words goes on with.
-has_said() {
+# says VARIABLE WORDS FILE: what its first line that begins with the words goes on with; only once it is whole, for servers write in parts.
+says() {
 	local line
+	[ -e "$3" ] || return
 	while IFS= read -r line; do
 		[[ $line == "$2"* ]] || continue
 		printf -v "$1" %s "${line#"$2"}"
 		return
 	done <"$3"
-	fail "no line of $3 begins with '$2'"
+	return 1
 }
 # peer_now NAME MODE: returns when the mode is in force.
 peer_now() {

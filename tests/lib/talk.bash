@@ -110,11 +110,10 @@ serves() {
 server_is_there() {
 	local pid=$1_pid
 	wait_until has_a_port "$1" "${!pid}"
-	has_said "$1_port" 'port ' "$dir/$1.out"
 }
 has_a_port() {
 	! is_gone "$2" || in_vain "the server did not start: $(cat "$dir/$1.err")" || return
-	file_has '^port ' "$dir/$1.out"
+	says "$1_port" 'port ' "$dir/$1.out"
 }
 # server_said NAME WORDS: how many lines of it are WORDS (an expression).
 server_said() { grep -cxE "$2" "$dir/$1.out" || true; }

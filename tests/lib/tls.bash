@@ -19,7 +19,6 @@ tls_peer() {
 	started+=("$!")
 	printf -v "${name}_pid" %s "$!"
 	wait_until peer_is_up "$name" "$mode" "$!"
-	printf -v "${name}_port" %s "$(sed -n "s/^$mode //p" "$dir/$name.log")"
 }
 
 # The faults of table.bash inside TLS, and those of TLS itself. in, out: of plaintext octets, but `hello`'s.
