@@ -269,3 +269,31 @@ early_start() {
 		    assert get(s) == (200, b"ok\n")
 	END
 }
+
+@test "one TLS object, a second connection: what it says there is not the first one's, which is in the midst of an answer (A9 A2)" {
+	serves server <<-END
+		import ssl
+		context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+		context.load_cert_chain("$certificate")
+		def serve(c):
+		    c = context.wrap_socket(c, server_side=True)
+		    while True:
+		        octet = c.recv(1)
+		        if not octet:
+		            return
+		        if octet == b"f":
+		            c.sendall(b"1")
+		            c.sendall(b"2")
+		        elif octet == b"d":
+		            while True:
+		                c.sendall(b".")
+		                time.sleep(0.02)
+		        elif octet != b"n":
+		            c.sendall(octet)
+	END
+	shim_part
+	RESIL_SET='answer_timeout=400ms;deadline=800ms;failure_threshold=9' run under "$bin/tls_again" "$server_port" 900
+	assert_output "none: -1 ETIMEDOUT
+some: -1 ETIMEDOUT"
+	assert_equal "$(tally "$server_port")" "4 success 2 failure answer_timeout 1 deadline 1"
+}

@@ -23,13 +23,13 @@ static void find_kind(struct feed *x, const struct octets *o)
 	size_t before = f->first_count;
 	enum flow_kind asked = flow_kind_asked(f);
 	if (o->is_blind) {
-		atomic_store(&f->kind, FLOW_PLAIN);
+		flow_speaks(f, FLOW_PLAIN);
 		return;
 	}
 	size_t n = before + octets_gather(f->first + before, sizeof f->first - before, o);
 	enum sniff sniffed = sniff_client(f->first, n);
 	if (asked == FLOW_PLAIN && sniffed != SNIFF_TLS && f->first[0] != FEED_TLS_FIRST) {
-		atomic_store(&f->kind, FLOW_PLAIN);
+		flow_speaks(f, FLOW_PLAIN);
 		return;
 	}
 	if (asked == FLOW_HTTP1 && sniffed != SNIFF_TLS && f->first[0] != FEED_TLS_FIRST)
@@ -43,7 +43,7 @@ static void find_kind(struct feed *x, const struct octets *o)
 			feed_end_call(x, FLOW_IDLE, BREAKER_SUCCESS, 0);
 		}
 		http1_init(&f->http);
-		atomic_store(&f->kind, FLOW_HTTP1);
+		flow_speaks(f, FLOW_HTTP1);
 		if (before) {
 			/* Sent in crumbs: those before belong to the request. */
 			struct iovec crumbs = {f->first, before};
@@ -72,7 +72,7 @@ static void find_kind(struct feed *x, const struct octets *o)
 		flow_mark(f, FLOW_OWES);
 		records_init(&f->records, records);
 	}
-	atomic_store(&f->kind, records != RECORDS_NONE ? FLOW_RECORDS : FLOW_PLAIN);
+	flow_speaks(f, records != RECORDS_NONE ? FLOW_RECORDS : FLOW_PLAIN);
 	if (records != RECORDS_NONE)
 		flow_turns_read(f);
 }
@@ -128,14 +128,14 @@ static void received_some(struct feed *x, const struct octets *o, size_t n)
 	}
 	if (is_first && records_of_server(o->iov[0].iov_base, in_first) != RECORDS_NONE) {
 		records_init(&f->records, records_of_server(o->iov[0].iov_base, in_first));
-		atomic_store(&f->kind, kind = FLOW_RECORDS);
+		flow_speaks(f, kind = FLOW_RECORDS);
 	}
 	if (kind == FLOW_TLS)
 		feed_tls_came(x, o, n);
 	else if (kind == FLOW_HTTP1 && o->is_blind)
 		feed_turn_opaque(x, BREAKER_SUCCESS);
 	else if (kind == FLOW_RECORDS && o->is_blind)
-		atomic_store(&f->kind, FLOW_PLAIN);
+		flow_speaks(f, FLOW_PLAIN);
 	else if (kind == FLOW_RECORDS)
 		feed_records_came(x, o, n);
 	else if (kind == FLOW_HTTP1 && http1_is_framed(&f->http))
@@ -292,7 +292,7 @@ static __attribute__((noinline)) bool sends(
 	}
 	if (kind == FLOW_HTTP1 && o->is_blind) {
 		/* A body that the kernel takes elsewhere: where the request ends is not known. */
-		atomic_store(&f->kind, FLOW_PLAIN);
+		flow_speaks(f, FLOW_PLAIN);
 		flow_mark(f, FLOW_OWES);
 		flow_unmark(f, FLOW_IS_ASKING);
 		kind = FLOW_PLAIN;
@@ -378,7 +378,7 @@ static __attribute__((noinline)) void sent(
 	}
 	if (kind == FLOW_RECORDS && !sending->is_announced && result > 0) {
 		if (o->is_blind)
-			atomic_store(&f->kind, FLOW_PLAIN);
+			flow_speaks(f, FLOW_PLAIN);
 		else
 			feed_records_sent(f, o, (size_t)result);
 	}

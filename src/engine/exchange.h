@@ -65,14 +65,16 @@ void exchange_sent(struct slot *s, int fd, const struct octets *o, struct sendin
 void exchange_turns_inside(struct flow *f);
 /* Inside: the peer has refused to go on. */
 void exchange_refused(struct slot *s, uint64_t word, int fd);
-/* The short roads of HTTP (io.h), on a flow that speaks it in clear. Without limits: all that exchange_sends does with
- * octets in one piece that are a plain request, the beginning of one, or frames of DATA that end nothing. OTHER:
- * nothing was done. */
+/* The short roads of HTTP (io.h), on a flow that speaks it in clear, by its kind. It is held.
+ * asks: without limits, all that exchange_sends does with octets in one piece that are a plain request, the beginning
+ * of one, or frames of DATA that end nothing. OTHER: nothing was done; then and when REJECTED it is let go. */
 enum exchange_asked { EXCHANGE_OTHER, EXCHANGE_ASKED, EXCHANGE_REJECTED };
-enum exchange_asked exchange_asks(
-	struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending);
-/* All that exchange_received does with n octets that can be looked at; false: nothing was done. */
-bool exchange_came(struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n);
+enum exchange_asked exchange_asks_http1(
+	struct flow *f, struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending);
+enum exchange_asked exchange_asks_http2(struct flow *f, uint64_t word, const struct octets *o, struct sending *sending);
+/* All that exchange_received does with n octets that can be looked at; it is let go. True. */
+bool exchange_came_http1(struct flow *f, struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n);
+bool exchange_came_http2(struct flow *f, struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n);
 /* The app ends both directions itself. */
 void exchange_shut(struct slot *s, uint64_t word, int fd);
 

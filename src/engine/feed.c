@@ -9,7 +9,7 @@
 void feed_turn_opaque(struct feed *x, enum breaker_outcome outcome)
 {
 	struct flow *f = x->f;
-	atomic_store(&f->kind, FLOW_OPAQUE);
+	flow_speaks(f, FLOW_OPAQUE);
 	for (int i = 0; i < 100; i++) {
 		uint64_t word = flow_word(f);
 		if (flow_phase_of(word) == FLOW_OVER || flow_end_call(f, word, FLOW_OVER, outcome, 0, feed_now(x)))
@@ -106,7 +106,7 @@ void feed_answer_begins(struct feed *x)
 void feed_lose_track(struct feed *x)
 {
 	struct flow *f = x->f;
-	atomic_store(&f->kind, FLOW_OPAQUE);
+	flow_speaks(f, FLOW_OPAQUE);
 	if (flow_phase_of(flow_word(f)) != FLOW_ANSWERING)
 		return;
 	feed_end_call(x, FLOW_OVER, BREAKER_SUCCESS, 0);

@@ -190,10 +190,6 @@ static inline void feed_http2_came(struct feed *x, const struct octets *o, size_
 	feed_http2_turned(x, &t);
 }
 
-/* The short roads (exchange_asks, exchange_came), of a flow that is held: these let it go. */
-enum exchange_asked feed_http2_asks(struct flow *f, uint64_t word, const struct octets *o, struct sending *sending);
-bool feed_http2_passes(struct flow *f, struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n);
-
 /* ---- answers of known length ---- */
 
 void feed_records_sent(struct flow *f, const struct octets *o, size_t gone);

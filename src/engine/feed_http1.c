@@ -163,7 +163,7 @@ static inline bool announce_plain(struct feed *x, const struct octets *o, struct
 	return true;
 }
 
-static __attribute__((noinline)) NO_ARRAY enum exchange_asked asks_plain(
+NO_ARRAY enum exchange_asked exchange_asks_http1(
 	struct flow *f, struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
 {
 	int saved = errno;
@@ -182,21 +182,6 @@ static __attribute__((noinline)) NO_ARRAY enum exchange_asked asks_plain(
 	feed_finish(&x);
 	errno = saved;
 	return EXCHANGE_ASKED;
-}
-
-enum exchange_asked exchange_asks(
-	struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
-{
-	struct flow *f = flow_hold(s, word);
-	if (__builtin_expect(!f, 0))
-		return EXCHANGE_OTHER;
-	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
-	if (kind == FLOW_HTTP1)
-		return asks_plain(f, s, word, fd, o, sending);
-	if (kind == FLOW_HTTP2)
-		return feed_http2_asks(f, word, o, sending);
-	flow_let_go(f);
-	return EXCHANGE_OTHER;
 }
 
 void feed_http1_announce(struct feed *x, const struct octets *o, struct sending *sending)
@@ -218,7 +203,7 @@ void feed_http1_announce(struct feed *x, const struct octets *o, struct sending 
 }
 
 /* A plain answer has come: its head, and its end where that is here. */
-static inline void answer_came(struct feed *x, const struct http1_plain *answer)
+static inline NO_ARRAY void answer_came(struct feed *x, const struct http1_plain *answer)
 {
 	struct flow *f = x->f;
 	uint64_t word = flow_word(f);
@@ -263,7 +248,7 @@ void feed_http1_came(struct feed *x, const struct octets *o, size_t n)
 	came(x, o, n);
 }
 
-static __attribute__((noinline)) NO_ARRAY bool came_plain(
+NO_ARRAY bool exchange_came_http1(
 	struct flow *f, struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n)
 {
 	int saved = errno;
@@ -275,20 +260,6 @@ static __attribute__((noinline)) NO_ARRAY bool came_plain(
 	flow_let_go(f);
 	errno = saved;
 	return true;
-}
-
-bool exchange_came(struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n)
-{
-	struct flow *f = flow_hold(s, word);
-	if (__builtin_expect(!f, 0))
-		return false;
-	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
-	if (kind == FLOW_HTTP1)
-		return came_plain(f, s, word, fd, o, n);
-	if (kind == FLOW_HTTP2)
-		return feed_http2_passes(f, s, word, fd, o, n);
-	flow_let_go(f);
-	return false;
 }
 
 void feed_http1_sent_only(struct feed *x, const struct octets *o, const struct sending *sending, size_t gone)

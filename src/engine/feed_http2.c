@@ -7,7 +7,7 @@
 static void turn_http2(struct flow *f)
 {
 	flow_mark(f, FLOW_HAS_TRIED); /* both sides speak, whatever is asked */
-	atomic_store(&f->kind, FLOW_HTTP2);
+	flow_speaks(f, FLOW_HTTP2);
 }
 
 bool feed_http2_begins(struct feed *x, size_t before)
@@ -60,7 +60,7 @@ void feed_http2_look_for_authority(struct feed *x, const struct octets *o)
 	feed_let(x, flow_name(f, name, n, feed_gate(x), x->fd, feed_now(x)));
 }
 
-enum exchange_asked feed_http2_asks(struct flow *f, uint64_t word, const struct octets *o, struct sending *sending)
+enum exchange_asked exchange_asks_http2(struct flow *f, uint64_t word, const struct octets *o, struct sending *sending)
 {
 	bool is_named = !f->guard.may_be_named || f->named;
 	if (!is_named || !streams_go_on(f, o->iov->iov_base, o->limit)) {
@@ -85,7 +85,7 @@ static __attribute__((noinline)) void came_otherwise(
 	errno = saved;
 }
 
-bool feed_http2_passes(struct flow *f, struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n)
+bool exchange_came_http2(struct flow *f, struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n)
 {
 	atomic_fetch_add_explicit(&f->in, n, memory_order_relaxed);
 	if (o->count != 1 || n > o->iov->iov_len || !streams_went_on(f, o->iov->iov_base, n))

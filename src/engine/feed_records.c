@@ -68,7 +68,7 @@ void feed_records_came(struct feed *x, const struct octets *o, size_t n)
 			x->must_arm = true;
 		}
 		break;
-	case RECORDS_LOST: atomic_store(&f->kind, FLOW_PLAIN); break;
+	case RECORDS_LOST: flow_speaks(f, FLOW_PLAIN); break;
 	default: break;
 	}
 }

@@ -9,7 +9,7 @@ void feed_tls_begins(struct feed *x, size_t before)
 	struct tls_mark mark;
 	tls_records_init(&f->tls);
 	flow_mark(f, FLOW_OWES);
-	atomic_store(&f->kind, FLOW_TLS);
+	flow_speaks(f, FLOW_TLS);
 	if (before)
 		tls_records_announce(&f->tls, &crumbs, 1, before, &mark);
 }

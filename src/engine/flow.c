@@ -74,6 +74,7 @@ static void fill(struct flow *f, uint32_t call, int64_t connected_ns, uint32_t g
 	/* What is asked for may be inside of TLS. */
 	if (kind == FLOW_HTTP1 || kind == FLOW_PLAIN)
 		kind = FLOW_UNKNOWN;
+	marks |= kind <= FLOW_UNKNOWN ? FLOW_IS_HEARD : 0u;
 	atomic_store_explicit(&f->kind, kind, memory_order_relaxed);
 	atomic_store_explicit(&f->marks, marks, memory_order_relaxed);
 	atomic_store_explicit(&f->begun_ns, call_begun_ns(call), memory_order_relaxed);
@@ -106,7 +107,7 @@ static bool lead_to(struct slot *s, uint64_t word, struct flow *f, int64_t now_n
 /* A stream of which nothing is to be learnt: the connection alone has a slot of the bulkhead. */
 static __attribute__((noinline)) void holds_only(struct flow *f, struct slot *s, uint64_t word, int64_t now_ns)
 {
-	atomic_store(&f->kind, FLOW_OPAQUE);
+	flow_speaks(f, FLOW_OPAQUE);
 	flow_unmark(f, FLOW_HAS_LIMITS);
 	if (!lead_to(s, word, f, now_ns))
 		return;

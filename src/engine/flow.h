@@ -60,6 +60,7 @@ enum flow_mark {
 	FLOW_IS_CUT = 1 << 16,	    /* inside TLS: its ciphertext has ended, and what came before may lie unread */
 	FLOW_IS_RESET = 1 << 17,    /* and so by a reset */
 	FLOW_MAY_BE_MANY = 1 << 15, /* TLS from outside, many calls perhaps: some came, and nobody has read it yet */
+	FLOW_IS_HEARD = 1 << 18,    /* its kind is FLOW_UNKNOWN or one before: what is sent is looked at */
 	FLOW_IS_INHERITED =
 		1 << 9, /* its call is a forked parent's: its limits hold here, the verdict is not ours (E4) */
 };
@@ -129,6 +130,15 @@ static inline void flow_unmark(struct flow *f, uint32_t marks)
 	if (flow_has(f, marks))
 		atomic_fetch_and_explicit(&f->marks, ~marks, memory_order_relaxed);
 }
+/* It is of this kind from here on. */
+static inline void flow_speaks(struct flow *f, enum flow_kind kind)
+{
+	if (kind <= FLOW_UNKNOWN)
+		flow_mark(f, FLOW_IS_HEARD);
+	atomic_store(&f->kind, (uint32_t)kind);
+	if (kind > FLOW_UNKNOWN)
+		flow_unmark(f, FLOW_IS_HEARD);
+}
 /* Is it known where its answers end? */
 static inline bool flow_is_framed(const struct flow *f)
 {
@@ -149,12 +159,6 @@ static inline bool flow_only_counts(const struct flow *f, uint64_t word)
 static inline void flow_turns_read(struct flow *f)
 {
 	atomic_fetch_add_explicit(&f->word, 1u << 8, memory_order_acq_rel);
-}
-/* The midst of a request that is not framed, and the protocol is settled: a send changes nothing. */
-static inline bool flow_only_sends(const struct flow *f, uint64_t word)
-{
-	return flow_phase_of(word) == FLOW_WAITING &&
-	       atomic_load_explicit(&f->kind, memory_order_relaxed) > FLOW_UNKNOWN;
 }
 /* Seen from inside of TLS: what passes on the wire tells nothing, unless it is to be refused (B20). */
 static inline bool flow_is_ciphertext(const struct flow *f)

@@ -59,7 +59,7 @@ static inline struct flow *inside_known(const uint8_t random[INSIDE_KNOWN], cons
 	uint64_t a[2], b[2];
 	uint32_t number = atomic_load_explicit(&inside_places[inside_place(random)], memory_order_acquire);
 	/* None is the record before the first: zero, without an object. */
-	struct flow *f = (struct flow *)(void *)flow_pool.base + number - 1;
+	struct flow *f = (struct flow *)(void *)flow_pool.none + number;
 	const void *known = atomic_load_explicit(&f->tls_object, memory_order_acquire);
 	memcpy(a, random, sizeof a);
 	memcpy(b, f->tls.random, sizeof b);

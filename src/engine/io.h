@@ -31,7 +31,8 @@ static inline struct flow *io_flow(const struct slot *s)
 	/* Of a slot that flows: its life need not be compared, since a flow put there by an earlier one is gone from
 	 * there before the next begins. None (closed by another thread a moment ago) is the record before the first:
 	 * zero, in the midst of nothing. */
-	return (struct flow *)(void *)flow_pool.base + slot_peek_number(s) - 1;
+	uint32_t number = slot_peek_number(s);
+	return (struct flow *)(void *)flow_pool.none + number;
 }
 static inline bool io_is_midst_of_answer(const struct slot *s, uint64_t word, struct flow **f, uint64_t *turn)
 {
@@ -50,16 +51,18 @@ static inline bool io_counted(struct flow *f, uint64_t turn, ssize_t got)
 	atomic_fetch_add_explicit(&f->in, (uint64_t)got, memory_order_relaxed);
 	return true;
 }
-/* Whatever may end in an error that we have to look at, or in our own end of it, takes the other road. */
+/* The midst of a request that is not framed, and the protocol is settled: a send changes nothing. Whatever may end in
+ * an error that we have to look at, or in our own end of it, takes the other road. */
 static inline bool io_is_midst_of_request(const struct slot *s, uint64_t word)
 {
 	if (slot_state_of(word) != SLOT_FLOWING)
 		return false;
 	const struct flow *f = io_flow(s);
-	uint32_t marks = atomic_load_explicit(&f->marks, memory_order_relaxed);
-	if (__builtin_expect(flow_only_sends(f, flow_word(f)), 1))
-		return (marks & FLOW_HAS_LIMITS) == 0;
-	return (marks & (FLOW_IS_INSIDE | FLOW_IS_REJECTED | FLOW_HAS_LIMITS)) == FLOW_IS_INSIDE;
+	if (__builtin_expect(
+		    flow_phase_of(flow_word(f)) == FLOW_WAITING && !flow_has(f, FLOW_IS_HEARD | FLOW_HAS_LIMITS), 1))
+		return true;
+	f = io_flow(s); /* anew: kept, it would cost the everyday road an instruction */
+	return flow_is_ciphertext(f) && !flow_has(f, FLOW_HAS_LIMITS);
 }
 /* Octets of HTTP in clear. Without limits a send that goes whole has nothing to do after its system call but to be
  * counted; a receive has nothing to do before it, of HTTP/2 with limits, too, once the app has tried. */
@@ -84,11 +87,20 @@ static inline bool io_receives_plain_http(const struct slot *s, uint64_t word)
 	return kind == FLOW_HTTP1 && !(marks & (FLOW_IS_INSIDE | FLOW_HAS_LIMITS));
 }
 /* Before such a send, of flags that change nothing. */
-static inline enum exchange_asked io_asks(struct io *io, int fd, uint64_t word, const struct octets *o)
+static inline __attribute__((always_inline)) enum exchange_asked io_asks(
+	struct io *io, int fd, uint64_t word, const struct octets *o)
 {
-	if (o->is_blind || o->count != 1 || o->limit == 0)
+	struct slot *s = slot_of(fd);
+	struct flow *f = o->is_blind || o->count != 1 || o->limit == 0 ? NULL : flow_hold(s, word);
+	if (__builtin_expect(!f, 0))
 		return EXCHANGE_OTHER;
-	return exchange_asks(slot_of(fd), word, fd, o, &io->sending);
+	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	if (kind == FLOW_HTTP1)
+		return exchange_asks_http1(f, s, word, fd, o, &io->sending);
+	if (kind == FLOW_HTTP2)
+		return exchange_asks_http2(f, word, o, &io->sending);
+	flow_let_go(f);
+	return EXCHANGE_OTHER;
 }
 /* Limits have come with the very call, by a reload. */
 static inline bool io_asked_has_limits(const struct io *io)
@@ -107,10 +119,19 @@ static inline ssize_t io_asked(struct io *io, int fd, uint64_t word, const struc
 	return result;
 }
 /* After a receive: false: io_received_late has all of it to do, as where it was ended or closed meanwhile. */
-static inline bool io_came(int fd, uint64_t word, const struct octets *o, ssize_t result)
+static inline __attribute__((always_inline)) bool io_came(int fd, uint64_t word, const struct octets *o, ssize_t result)
 {
 	struct slot *s = slot_of(fd);
-	return result > 0 && !o->is_blind && slot_word(s) == word && exchange_came(s, word, fd, o, (size_t)result);
+	struct flow *f = result > 0 && !o->is_blind && slot_word(s) == word ? flow_hold(s, word) : NULL;
+	if (!f)
+		return false;
+	uint32_t kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
+	if (kind == FLOW_HTTP1)
+		return exchange_came_http1(f, s, word, fd, o, (size_t)result);
+	if (kind == FLOW_HTTP2)
+		return exchange_came_http2(f, s, word, fd, o, (size_t)result);
+	flow_let_go(f);
+	return false;
 }
 /* After a receive that began in the midst of an answer, and is no longer that: all of the end. */
 ssize_t io_received_late(int fd, uint64_t word, const struct octets *o, ssize_t result, int flags);

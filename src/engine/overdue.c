@@ -124,7 +124,7 @@ static int64_t follow_unseen(struct flow *f, const struct flow_view *v, int64_t 
 	uint64_t word = flow_word(f);
 	flow_mark(f, FLOW_IS_UNSEEN);
 	flow_unmark(f, FLOW_IS_ASKING);
-	atomic_store(&f->kind, FLOW_PLAIN);
+	flow_speaks(f, FLOW_PLAIN);
 	bool is_answer = v->received_ns && v->received_ns >= v->sent_ns;
 	/* A request behind an answer: the next call. Its deadline is its own. */
 	if (atomic_load(&f->heard_ns) && v->sent_ns > atomic_load(&f->asked_ns) + KERNEL_SLACK_NS) {

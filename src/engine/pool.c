@@ -24,6 +24,7 @@ static __attribute__((noinline, cold)) bool make(struct pool *p)
 		return __atomic_load_n(&p->base, __ATOMIC_ACQUIRE) != NULL;
 	}
 	p->count = n;
+	p->none = at;
 	__atomic_store_n(&p->base, at + p->size, __ATOMIC_RELEASE);
 	return true;
 }

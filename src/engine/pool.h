@@ -13,7 +13,8 @@ struct pool {
 	size_t size;	      /* of a record */
 	size_t link_at;	      /* of a _Atomic uint32_t in it, the pool's while the record is free */
 	uint32_t most, tight; /* records at most; under a limit of address space */
-	char *base;	      /* before it lies a record that is never given out and stays zero: for looks at none */
+	char *base;
+	char *none; /* the record before it, never given out, which stays zero: for looks at none */
 	uint32_t count;
 	_Atomic uintptr_t owner;    /* the thread that maps it */
 	_Atomic uint32_t high;	    /* records ever given out */

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/noarray.h"
 #include "base/tcpinfo.h"
 #include "engine/ambient.h"
 #include "engine/call.h"
@@ -539,7 +540,7 @@ static void all_end(struct flow *f, struct streams *all, int64_t now_ns)
 /* Its frames cannot be followed any more: from here on nothing is learnt, and nothing is bounded (A8). */
 static void lost(struct streams_turn *t, struct streams *all)
 {
-	atomic_store(&t->f->kind, FLOW_OPAQUE);
+	flow_speaks(t->f, FLOW_OPAQUE);
 	all_end(t->f, all, now_of(t));
 	t->is_over = true;
 }
@@ -631,7 +632,7 @@ bool streams_go_on(const struct flow *f, const void *bytes, size_t n)
 	return all && http2_is_data(&all->http, bytes, n);
 }
 
-bool streams_went_on(struct flow *f, const void *bytes, size_t n)
+NO_ARRAY bool streams_went_on(struct flow *f, const void *bytes, size_t n)
 {
 	struct streams *all = streams_of(f);
 	struct http2_data data;
@@ -888,7 +889,7 @@ int64_t streams_judge(struct flow *f, const struct flow_view *v, int64_t now_ns,
 	}
 	/* Octets that no hook sees (C10): its frames cannot be followed. */
 	if (v->is_known && v->info.last_data_recv_ms >= UNSEEN_MS && v->info.bytes_received > in + v->unread + 1) {
-		atomic_store(&f->kind, FLOW_OPAQUE);
+		flow_speaks(f, FLOW_OPAQUE);
 		all_end(f, all, now_ns);
 		return WHEEL_NEVER;
 	}

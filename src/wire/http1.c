@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/noarray.h"
 #include "wire/http1_pending.h"
 #include "wire/http1_skim.h"
 
@@ -429,7 +430,8 @@ static inline void leave_plain(struct http1_side *side)
 	atomic_store_explicit(&side->busy, 0, memory_order_release);
 }
 
-bool http1_announce_plain(struct http1 *h, const void *bytes, size_t n, struct http1_mark *mark, bool *is_whole)
+NO_ARRAY bool http1_announce_plain(
+	struct http1 *h, const void *bytes, size_t n, struct http1_mark *mark, bool *is_whole)
 {
 	struct http1_side *side = &h->sent;
 	struct http1_head head;
@@ -537,7 +539,7 @@ static bool plain_answer(
 	return true;
 }
 
-size_t http1_received_plain(struct http1 *h, const void *bytes, size_t n, struct http1_plain *answer)
+NO_ARRAY size_t http1_received_plain(struct http1 *h, const void *bytes, size_t n, struct http1_plain *answer)
 {
 	struct http1_side *side = &h->received;
 	struct http1_head head;
