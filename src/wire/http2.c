@@ -436,8 +436,7 @@ bool http2_is_data(const struct http2 *h, const void *bytes, size_t n)
 bool http2_received_data(struct http2 *h, const void *bytes, size_t n, struct http2_data *data)
 {
 	struct http2_side *side = &h->received;
-	/* Taken already: http2_received finds it so, too. */
-	if (http2_is_lost(h) || atomic_exchange_explicit(&side->is_busy, 1, memory_order_acquire))
+	if (!enter(h, side))
 		return false;
 	bool is_it =
 		__builtin_expect(is_between_frames(side), 1) ? is_data_only(bytes, n, data) : goes_on(side, n, data);
