@@ -139,9 +139,9 @@ QUERY = message(b"Q", b"select 1\0")
 		            k.shutdown(socket.SHUT_WR)
 		        ended.extend(kept)
 		        kept.clear()
-		    c.sendall(ANSWER)
-		    if not words.startswith(b"end"):
+		    else:
 		        kept.append(c)
+		    c.sendall(ANSWER)
 	END
 	set='failure_threshold=1' both "$server_port" <<-END
 		$client
