@@ -297,3 +297,46 @@ early_start() {
 some: -1 ETIMEDOUT"
 	assert_equal "$(tally "$server_port")" "4 success 2 failure answer_timeout 1 deadline 1"
 }
+
+# A proxy that takes CONNECT; what it was asked for is in $dir/proxy.out. proxy_port.
+tunnels_start() {
+	serves proxy <<-'END'
+		def serve(c):
+		    host, port = head(c).split(b" ")[1].split(b":")
+		    far = socket.create_connection((host.decode(), int(port)))
+		    c.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+		    say("tunnel")
+		    ends = {c: far, far: c}
+		    while True:
+		        for s in select.select([c, far], [], [])[0]:
+		            b = s.recv(65536)
+		            if not b:
+		                for s in ends:
+		                    s.shutdown(socket.SHUT_RDWR)
+		                return
+		            ends[s].sendall(b)
+	END
+}
+by_proxy() { "$1" curl -sS --http1.1 --cacert "$certificate" -x "http://127.0.0.1:$proxy_port" "$2" 2>&1; }
+
+@test "TLS behind CONNECT: the call goes on in the tunnel, is bounded there, and has its verdict by what is inside (A12 A1 A9)" {
+	tunnels_start
+	tls_peer server answer
+	tls_peer hung hang
+	tls_peer away unavailable
+	assert_equal "$(by_proxy bare "https://localhost:$server_port/")" ok
+	shim_part
+	export RESIL_SET='answer_timeout=600ms;failure_threshold=3;recovery_timeout=5m;recovery_max=5m'
+	run under curl -sS --http1.1 --cacert "$certificate" -x "http://127.0.0.1:$proxy_port" "https://localhost:$server_port/"{1,2,3}
+	assert_output $'ok\nok\nok'
+	assert_equal "$(tally "$proxy_port")" "3 success"
+	run by_proxy under "https://localhost:$away_port/"
+	assert_output unavailable
+	assert_equal "$(tally "$proxy_port")" "3 success 1 failure http_gateway 1"
+	for again in 1 2; do
+		run by_proxy under "https://localhost:$hung_port/"
+		assert_failure
+	done
+	assert_equal "$(tally "$proxy_port")" "3 success 3 failure answer_timeout 2 http_gateway 1"
+	assert_equal "$(destination "127.0.0.1:$proxy_port" state)" open
+}

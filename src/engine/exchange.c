@@ -286,6 +286,8 @@ static __attribute__((noinline)) bool sends(
 		find_kind(&x, o);
 		kind = atomic_load_explicit(&f->kind, memory_order_relaxed);
 	}
+	if (kind == FLOW_OPAQUE && flow_has(f, FLOW_IS_TUNNEL) && o->limit > 0 && feed_tunnel_sends(&x, o))
+		kind = FLOW_TLS;
 	if ((kind == FLOW_PLAIN || kind == FLOW_RECORDS) && feed_tls_is_hello(o)) {
 		feed_tls_begins(&x, 0);
 		kind = FLOW_TLS;

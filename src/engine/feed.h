@@ -99,7 +99,8 @@ void feed_turn_sends(struct feed *x);
 /* Answered, somehow, and it cannot be told apart any more: that is all that can be told of it. */
 static inline void feed_end_opaque(struct feed *x)
 {
-	if (__builtin_expect(atomic_load_explicit(&x->f->kind, memory_order_relaxed) != FLOW_OPAQUE, 1) || x->is_over)
+	if (__builtin_expect(atomic_load_explicit(&x->f->kind, memory_order_relaxed) != FLOW_OPAQUE, 1) || x->is_over ||
+		flow_has(x->f, FLOW_IS_TUNNEL))
 		return;
 	flow_note_answer(x->f);
 	feed_end_call(x, FLOW_OVER, BREAKER_SUCCESS, 0);
@@ -199,6 +200,10 @@ void feed_records_came(struct feed *x, const struct octets *o, size_t n);
 
 /* After STARTTLS and its kin a ClientHello comes in the midst of a connection (A12). */
 bool feed_tls_is_hello(const struct octets *o);
+/* After CONNECT, too: a tunnel begins, and its first octets are about to be sent. True: it speaks TLS, and the call
+ * goes on there; else it has succeeded, and nothing more is looked at (A8). */
+void feed_tunnel_begins(struct feed *x);
+bool feed_tunnel_sends(struct feed *x, const struct octets *o);
 /* It begins to speak TLS, with the octets that are about to be sent; `before` have gone. */
 void feed_tls_begins(struct feed *x, size_t before);
 void feed_tls_sends(struct feed *x, const struct octets *o, struct sending *sending);

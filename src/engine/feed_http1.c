@@ -130,6 +130,8 @@ void feed_http1_event(void *context, const struct http1_event *e)
 	case HTTP1_OPAQUE:
 		if (e->why == HTTP1_WHY_UPGRADE && x->http2_at)
 			feed_http2_upgrades(x);
+		else if (e->why == HTTP1_WHY_TUNNEL && !flow_has(f, FLOW_IS_INSIDE))
+			feed_tunnel_begins(x);
 		else if (e->why == HTTP1_WHY_UPGRADE || e->why == HTTP1_WHY_TUNNEL)
 			feed_turn_opaque(x, BREAKER_SUCCESS);
 		else

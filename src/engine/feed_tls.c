@@ -14,6 +14,26 @@ void feed_tls_begins(struct feed *x, size_t before)
 		tls_records_announce(&f->tls, &crumbs, 1, before, &mark);
 }
 
+void feed_tunnel_begins(struct feed *x)
+{
+	struct flow *f = x->f;
+	atomic_store(&f->kind, FLOW_OPAQUE);
+	flow_note_answer(f);
+	flow_unmark(f, FLOW_IS_WHOLE);
+	flow_mark(f, FLOW_IS_TUNNEL);
+}
+
+bool feed_tunnel_sends(struct feed *x, const struct octets *o)
+{
+	flow_unmark(x->f, FLOW_IS_TUNNEL);
+	if (feed_tls_is_hello(o)) {
+		feed_tls_begins(x, 0);
+		return true;
+	}
+	feed_end_opaque(x);
+	return false;
+}
+
 /* What is sent from here on is the application's. */
 static void handshake_ends(struct feed *x)
 {

@@ -59,6 +59,7 @@ enum flow_mark {
 	FLOW_IS_REJECTED = 1 << 13,	  /* inside TLS: the next octets that go are refused (B20) */
 	FLOW_IS_CUT = 1 << 16,	    /* inside TLS: its ciphertext has ended, and what came before may lie unread */
 	FLOW_IS_RESET = 1 << 17,    /* and so by a reset */
+	FLOW_IS_TUNNEL = 1 << 18,   /* by CONNECT, opaque: its first octets tell whether TLS goes on there */
 	FLOW_MAY_BE_MANY = 1 << 15, /* TLS from outside, many calls perhaps: some came, and nobody has read it yet */
 	FLOW_IS_HEARD = 1 << 18,    /* its kind is FLOW_UNKNOWN or one before: what is sent is looked at */
 	FLOW_IS_INHERITED =
