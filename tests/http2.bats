@@ -6,6 +6,7 @@ load lib/services
 load lib/talk
 load lib/http2
 load lib/tls
+load lib/hangs
 
 # ---- verdicts ----
 
@@ -600,3 +601,6 @@ def until_said(line, times):
 	assert_equal "$(destination "127.0.0.1:$server_port" state)" open
 	assert_equal "$(destination "127.0.0.1:$server_port" calls.failure)" 5
 }
+
+@test "nghttp, a hundred streams of which one hangs: that one is judged, the others finish (A11)" { one_hangs nghttp; }
+@test "gRPC in TLS, a hundred calls of which one hangs: that one is judged, the others finish (A9 A11)" { one_hangs grpc tls; }
