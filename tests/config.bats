@@ -70,6 +70,56 @@ one_clear_error() { # FILE REGEXP
 	assert_line --regexp ":24: .*'5000'.*4095"
 }
 
+@test "values that are right and do not mean together what one would think: a remark each, no fault" {
+	shim_part
+	cat >"$dir/resil.conf" <<-END
+		[defaults]
+		max_wait = 5s
+		[destination routes]
+		match = a.internal:80
+		key = route
+		fallback = errno:EHOSTUNREACH
+		[destination said]
+		match = sni:b.internal
+		fallback = errno:EHOSTUNREACH
+		[destination adapts]
+		match = c.internal:80
+		adaptive = on
+		route = /users/*
+		[destination right]
+		match = d.internal:80
+		key = route
+		route = /users/*
+		adaptive = on
+		max_concurrent = 5
+	END
+	run resil check "$dir/resil.conf"
+	assert_success
+	assert_output - <<-END
+		$dir/resil.conf:6: remark: requests that key = method or route rejects have no fallback ('errno:EHOSTUNREACH'; connects that are rejected or fail have it; with key = origin all do)
+		$dir/resil.conf:5: remark: key = route without route: every request is of the circuit 'unknown' ('route'; route = /users/*, /orders/*/items, or key = origin)
+		$dir/resil.conf:9: remark: what a rule by sni: rejects has no fallback ('errno:EHOSTUNREACH'; a connection says its name when it is made; a rule by host:port has it)
+		$dir/resil.conf:12: remark: adaptive without max_concurrent limits nothing ('on'; max_concurrent is its ceiling)
+		$dir/resil.conf:13: remark: route is read with key = route alone ('/users/*'; key = route)
+	END
+	run --separate-stderr resil check --json "$dir/resil.conf"
+	assert_success
+	assert_equal "$(jq -c '[.valid, (.errors | length), (.remarks | length)]' <<<"$output")" '[true,0,5]'
+	# What [defaults] has is for the sections that have the rest; where none has, it is nobody's.
+	sed -i '/max_concurrent/d' "$dir/resil.conf"
+	run resil check "$dir/resil.conf"
+	assert_success
+	assert_line "$dir/resil.conf:2: remark: max_wait without max_concurrent waits for nothing ('5s'; max_concurrent is what is waited for)"
+	RESIL_SET='adaptive=on' run resil check
+	assert_success
+	assert_output "RESIL_SET: remark: adaptive without max_concurrent limits nothing ('on'; max_concurrent is its ceiling)"
+	# Where anything is wrong that comes first.
+	printf 'nonsense = 1\n' >>"$dir/resil.conf"
+	run resil check "$dir/resil.conf"
+	assert_failure 2
+	refute_output --partial remark
+}
+
 @test "what is right says nothing, and the shipped example is right" {
 	shim_part
 	printf '[destination pay]\nmatch = pay.example:443, 10.0.0.0/8:5432\nfailure_threshold = 3\n' >"$dir/good.conf"

@@ -91,9 +91,23 @@ void settings_free(struct settings *s)
 	s->errors = NULL;
 }
 
-static void print_json(const struct settings *s)
+static void put_lines(struct text *t, const char *lines)
 {
-	size_t cap = strlen(s->errors) * 6 + 4096;
+	const char *comma = "";
+	for (const char *line = lines; *line;) {
+		size_t n = strcspn(line, "\n");
+		if (n) {
+			text_str(t, comma);
+			text_json_n(t, line, n);
+			comma = ",";
+		}
+		line += n + (line[n] == '\n');
+	}
+}
+
+static void print_json(const struct settings *s, const char *remarks)
+{
+	size_t cap = (strlen(s->errors) + strlen(remarks)) * 6 + 4096;
 	struct text t = {.at = malloc(cap), .cap = cap};
 	if (!t.at)
 		return;
@@ -104,16 +118,9 @@ static void print_json(const struct settings *s)
 	else
 		text_str(&t, "null");
 	text_str(&t, ",\"errors\":[");
-	const char *comma = "";
-	for (const char *line = s->errors; *line;) {
-		size_t n = strcspn(line, "\n");
-		if (n) {
-			text_str(&t, comma);
-			text_json_n(&t, line, n);
-			comma = ",";
-		}
-		line += n + (line[n] == '\n');
-	}
+	put_lines(&t, s->errors);
+	text_str(&t, "],\"remarks\":[");
+	put_lines(&t, remarks);
 	text_str(&t, "]}");
 	puts(t.at);
 	free(t.at);
@@ -143,9 +150,14 @@ static int run_check(const struct verb *verb, int argc, char **argv)
 	}
 	if (!file)
 		settings_check_log(&s, false);
+	static char remarks[1u << 16];
+	struct text t = TEXT_ON(remarks);
+	if (!s.faults)
+		settings_remark(&s, &t);
 	if (o.is_json)
-		print_json(&s);
+		print_json(&s, remarks);
 	settings_print_errors(&s);
+	fputs(remarks, stderr);
 	int code = s.faults ? EXIT_USAGE : EXIT_DONE;
 	settings_free(&s);
 	return code;
@@ -158,8 +170,9 @@ const struct verb verb_check = {
 	.help = "Reads FILE, or the configuration that a program started here would have (RESIL_SET and RESIL_LOG "
 		"included), and "
 		"names every\n"
-		"fault with its line on stderr. Prints nothing when all is right.\n\n"
-		"Options:\n  -j, --json          {\"valid\":...,\"errors\":[...]} on stdout\n\n"
+		"fault with its line on stderr; where it has none, also values that are right and do not mean together "
+		"what one would\nthink (remarks). Prints nothing when all is right.\n\n"
+		"Options:\n  -j, --json          {\"valid\":...,\"errors\":[...],\"remarks\":[...]} on stdout\n\n"
 		"Example:\n  resil check /etc/resil/resil.conf\n\nExit codes: 0 right, 2 it has faults.\n",
 	.run = run_check,
 };

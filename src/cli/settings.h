@@ -24,6 +24,8 @@ bool settings_load_with(struct settings *s, const char *file, const char *set, c
 /* RESIL_LOG as a further setting: a fault where it names no place. A file that cannot be written: a fault too, or with
  * is_lenient a remark on stderr. */
 void settings_check_log(struct settings *s, bool is_lenient);
+/* Right values that do not mean together what one would think (check_remarks.c): a line each. Not faults. */
+void settings_remark(const struct settings *s, struct text *t);
 void settings_print_errors(const struct settings *s);
 void settings_free(struct settings *s);
 
