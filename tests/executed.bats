@@ -96,6 +96,10 @@ executes() { same_over python3 "$root/tests/programs/executes.py" "$1" "$port"; 
 	wait_until no_keeper
 	assert_equal "$(grep -c '^ended 500000$' "$dir/echo.out")" 2
 }
+@test "a child that outlives its parent goes on with the parent's connection: exit, _exit, daemon (E4)" { executes orphaned; }
+@test "a shell's job outlives the shell, with its connection" {
+	same_over bash -c "exec 3<>/dev/tcp/127.0.0.1/$port; echo one >&3; (while kill -0 \$\$ 2>/dev/null; do :; done; echo two >&3; exec head -n 2 <&3) & exit"
+}
 @test "a full table, and a namespace whose first process would be ours: less is done, and the program goes on" {
 	executes table-full
 	executes other-pid-namespace

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "engine/detour_record.h"
 #include "engine/guest.h"
+#include "engine/process.h"
 #include "engine/service.h"
 #include "engine/slot.h"
 
@@ -414,6 +415,7 @@ static bool is_there(const struct detour_ask *ask)
 static void fill_record(struct detour *d, const struct way_in *in, const struct detour_ask *ask, int64_t now_ns)
 {
 	d->fd = in->fd;
+	d->forks = process_forks();
 	d->cookie = slot_read_cookie(in->fd);
 	d->mark = ask->mark;
 	d->limit_at_ns = ask->limit_at_ns;
@@ -692,17 +694,25 @@ static bool is_inherited(const struct detour *d)
 	return false;
 }
 
-bool detour_will_pass(void)
+bool detour_will_pass(bool is_to_children)
 {
 	bool is_any = false;
 	for (uint32_t i = 0; detour_pool.base && i < pool_high(&detour_pool); i++) {
 		struct detour *d = detour_at(i);
 		if (d->phase == DETOUR_FREE)
 			continue;
-		d->is_inherited = is_inherited(d);
+		d->is_inherited = is_to_children || is_inherited(d);
 		is_any |= d->is_inherited || d->phase == DETOUR_FLOWS;
 	}
 	return is_any;
+}
+
+bool detour_is_shared(void)
+{
+	for (uint32_t i = 0; detour_is_any() && i < pool_high(&detour_pool); i++)
+		if (detour_at(i)->phase != DETOUR_FREE && detour_at(i)->forks != process_forks())
+			return true;
+	return false;
 }
 
 void detour_lift(uint32_t mark)

@@ -111,8 +111,10 @@ bool detour_prepare(void);
 void detour_forked(void);
 /* Is it this process that they are of, or its parent, whose memory a child like vfork's has? */
 bool detour_is_ours(void);
-/* Before exec, the thread joined: is there one that the next program may have, or that has octets on their way? */
-bool detour_will_pass(void);
+/* The thread joined: is there one that the next program, or children, may have, or that has octets on their way? */
+bool detour_will_pass(bool is_to_children);
+/* Has this process forked since it made one? */
+bool detour_is_shared(void);
 /* In a process that is for nothing else (keeper.h): serves those that lie in the pair, until none is left. */
 void detour_keep(void);
 /* The process is about to end: what the app has sent is passed on first, as the kernel would. */

@@ -47,13 +47,14 @@ struct detour {
 	_Atomic uint32_t lifted;     /* no longer shaped: by detour_lift, any thread */
 	uint32_t mark;
 	enum detour_phase phase;
-	int fd; /* the app's number when it asked */
+	int fd;		/* the app's number when it asked */
+	uint32_t forks; /* of the process by then */
 	uint64_t cookie;
 	int64_t limit_at_ns; /* 0: none */
 	int64_t held_until_ns;
 	bool has_upstream, is_blocking, has_begun, is_teed;
 	bool is_cut;			 /* ended in its midst: nothing is passed on any more */
-	bool is_inherited;		 /* exec: the next program has a number of the app's socket */
+	bool is_inherited;		 /* the next program, or a child, may have the app's socket */
 	bool has_failed[DETOUR_SOCKETS]; /* the kernel has said an error */
 	bool is_silent[DETOUR_SOCKETS];	 /* no events any more: it has told its end, and would tell it for ever */
 	bool is_up;			 /* the upstream is connected */

@@ -156,7 +156,7 @@ static int make(void *ctx)
 	return from < 0 ? from : to < 0 ? to : -EAGAIN;
 }
 
-struct keeper keeper_make(void)
+static struct keeper make_where_needed(bool is_for_children)
 {
 	struct keeper k = {.word = -1};
 	struct thread_quiet q;
@@ -164,18 +164,37 @@ struct keeper keeper_make(void)
 		return k;
 	thread_quiet_begin(&q);
 	service_pause(false);
-	if (detour_is_any() && detour_will_pass()) {
+	if (detour_is_any() && detour_will_pass(is_for_children)) {
 		static bool said;
 		k.word = make(NULL);
 		if (k.word == -EMFILE)
 			k.word = ownfd_with_room(make, NULL);
 		if (k.word < 0)
-			log_once(&said, "no keeper is to be had: connections that go by way of a relay end with exec");
+			log_once(&said, "no keeper is to be had: connections that go by way of a relay end here");
 	}
 	if (k.word < 0)
 		service_resume();
 	thread_quiet_end(&q);
 	return k;
+}
+
+struct keeper keeper_make(void)
+{
+	return make_where_needed(false);
+}
+
+/* Those of vfork and posix_spawn are counted by nobody. */
+static bool has_children(void)
+{
+	siginfo_t which;
+	return SYS5(SYS_waitid, P_ALL, 0, &which, WEXITED | WNOHANG | WNOWAIT, 0) == 0;
+}
+
+struct keeper keeper_make_for_children(bool is_about_to_fork)
+{
+	struct keeper none = {.word = -1};
+	return is_about_to_fork || detour_is_shared() || (detour_is_any() && has_children()) ? make_where_needed(true)
+											     : none;
 }
 
 void keeper_recall(struct keeper *k)

@@ -134,6 +134,7 @@ void process_exits(void)
 	if (atomic_exchange(&has_left, true))
 		return;
 	detour_flush();
+	keeper_make_for_children(false);
 	guest_leave();
 	give_back();
 }

@@ -157,8 +157,13 @@ EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
  * nothing but poll from here on (E4). */
 EXPORT int daemon(int nochdir, int noclose)
 {
+	struct keeper k = {.word = -1};
+	if (guest_is_on())
+		k = keeper_make_for_children(true); /* the parent's end passes no hook */
 	int r = real.daemon(nochdir, noclose);
-	if (r == 0 && guest_is_on())
+	if (r != 0)
+		return failed(&k, r);
+	if (guest_is_on())
 		service_becomes_daemon();
 	return r;
 }

@@ -155,6 +155,28 @@ def closed():
     os.execvp('true', ['true'])
 
 
+def orphaned():
+    """The process ends, and a child of its own goes on with the connection."""
+    for how in ('_exit', 'exit', 'daemon'):
+        said, tell = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            s = connected(False)
+            echoed(s, b'before')
+            gone, held = os.pipe()
+            if how == 'daemon':
+                assert ctypes.CDLL(None).daemon(1, 1) == 0
+            elif os.fork() > 0:
+                os._exit(0) if how == '_exit' else sys.exit(0)
+            os.close(held)
+            os.read(gone, 1)
+            os.write(tell, echoed(s, b'o' * 100000).encode())
+            os._exit(0)
+        os.close(tell)
+        os.waitpid(pid, 0)
+        print(how, os.read(said, 100), children())
+
+
 def table_full():
     s = connected()
     spare = [os.open('/dev/null', os.O_RDONLY) for _ in range(16)]
