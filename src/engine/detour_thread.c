@@ -403,12 +403,14 @@ static void take_sockets(struct detour *d, uint32_t mask, const int *fds, int n)
 			d->socket[i] = fds[at++];
 }
 
-/* Who was asking has gone with the program, and so has who waited for a connect whose number has closed. */
+/* Who waited for a connect whose number has closed has gone with the program. What was asked for before the keeper was
+ * made is in its memory, though the thread may not have come to it; what was asked later is not. */
 static bool may_keep(struct detour *d, const struct detour_message *m)
 {
 	static const int on = 1, idle_s = 15, times = 3;
 	int inner = d->socket[DETOUR_INNER];
-	if (m->word == DETOUR_ASK || d->phase == DETOUR_FAILED || (d->phase < DETOUR_JOINS && !d->is_inherited))
+	bool is_unknown = m->word == DETOUR_ASK && d->phase != DETOUR_ASKED;
+	if (is_unknown || d->phase == DETOUR_FAILED || (d->phase < DETOUR_JOINS && !d->is_inherited))
 		return false;
 	/* Where the kernel does not tell that the app's side is closed, its silence does. */
 	sys_setsockopt(inner, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
