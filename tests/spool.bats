@@ -128,6 +128,22 @@ os._exit(0)' "$port"
 	wait_until peer_lines 2
 	assert_equal "$(tail -n 1 "$dir/there.out" | cut -d' ' -f1,3)" "80000 end"
 }
+@test "sent, and gone at once: exit waits for a disk that takes longer than a second (D6)" {
+	shim_part
+	port=$(free_port)
+	for how in 's.close()' 'os._exit(0)'; do
+		detoured "spool=$dir/spool" python3 -c '
+import os, socket, sys
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+s.sendall(b"0123456789" * 250000)
+'"$how" "$port"
+	done
+	collector there "$port"
+	run resil replay "$dir/spool" --to "127.0.0.1:$there_port"
+	assert_success
+	assert_equal "$(cut -f3 <<<"$output" | xargs)" "2500000 2500000"
+}
+
 @test "damaged files are passed over or cut where they are damaged; nothing crashes (E10)" {
 	shim_part
 	port=$(free_port)

@@ -93,6 +93,9 @@ struct detour_end {
 	void (*finish)(struct detour *d);   /* the connection is gone, however */
 	void (*put_away)(struct detour *d); /* the numbers of files die with the thread's table: they are opened anew */
 };
+extern __attribute__((visibility("hidden"))) _Atomic uint64_t detour_spooled; /* octets that are on a disk */
+/* Until then more may be in the app's own send queue, of which nothing is known here. */
+int64_t spool_expects_until(const struct detour *d);
 extern const struct detour_end reply_end, cache_end, spool_end, status_end, onward_end;
 
 /* ---- a way's ring ---- */

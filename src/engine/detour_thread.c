@@ -31,6 +31,7 @@
 #define EAGER_LOOKS 64
 #define LOOK_NS NS_PER_MS
 #define NEVER_CONNECTS_NS (10 * NS_PER_S)
+#define SPOOL_FLUSH_NS (30 * NS_PER_S) /* exit waits so long for a disk, where other threads go on writing */
 /* A blocking connect that has failed is watched for so long, until it has returned. */
 #define FAILED_NS (100 * NS_PER_MS)
 /* A keeper, once nobody has the app's side: so long it waits for what a shape holds back. The kernel's own patience
@@ -544,16 +545,22 @@ static void open_for_business(void)
 	sys_futex_wake(&detour_doors.state, 0x7fffffff);
 }
 
-static void flush_all(int64_t now_ns)
+/* When to look again. */
+static int64_t flush_all(int64_t now_ns)
 {
 	uint32_t asked = atomic_load(&flush_asked);
 	if (asked == atomic_load(&flush_done))
-		return;
-	for (uint32_t i = 0; i < me.count; i++)
-		if (me.alive[i]->phase == DETOUR_FLOWS && !relay_flush(me.alive[i], now_ns))
-			return;
+		return SHAPE_NEVER;
+	for (uint32_t i = 0; i < me.count; i++) {
+		struct detour *d = me.alive[i];
+		if (d->phase == DETOUR_JOINS && d->end == &spool_end)
+			return now_ns + LOOK_NS; /* the app may have written already */
+		if (d->phase == DETOUR_FLOWS && !relay_flush(d, now_ns))
+			return d->look_at_ns;
+	}
 	atomic_store(&flush_done, asked);
 	sys_futex_wake(&flush_done, 0x7fffffff);
+	return SHAPE_NEVER;
 }
 
 /* Visits what is due; returns when the next is. */
@@ -605,8 +612,8 @@ void detour_run(const _Atomic uint32_t *stop)
 	me.idle_since_ns = looked_around;
 	while (!atomic_load(stop)) {
 		int64_t now = clock_now_ns();
-		int64_t next = due(now);
-		flush_all(now);
+		int64_t next = due(now), flush_at = flush_all(now);
+		next = flush_at < next ? flush_at : next;
 		if (detour_is_any())
 			me.idle_since_ns = now;
 		else if (now - me.idle_since_ns >= IDLE_NS)
@@ -685,10 +692,18 @@ void detour_flush(void)
 	if (!detour_is_any())
 		return;
 	uint32_t asked = atomic_fetch_add(&flush_asked, 1) + 1;
-	int64_t until = clock_now_ns() + NS_PER_S;
-	struct timespec ts = {.tv_sec = until / NS_PER_S, .tv_nsec = until % NS_PER_S};
+	int64_t begun = clock_now_ns(), until = begun + NS_PER_S;
+	uint64_t kept = atomic_load(&detour_spooled);
 	detour_wake();
-	for (uint32_t done; (done = atomic_load(&flush_done)) != asked;)
-		if (sys_futex_wait(&flush_done, done, &ts) == -ETIMEDOUT)
+	for (uint32_t done; (done = atomic_load(&flush_done)) != asked;) {
+		struct timespec ts = {.tv_sec = until / NS_PER_S, .tv_nsec = until % NS_PER_S};
+		if (sys_futex_wait(&flush_done, done, &ts) != -ETIMEDOUT)
+			continue;
+		/* A disk that is slow and goes on taking is waited for. */
+		uint64_t more = atomic_load(&detour_spooled);
+		if (more == kept || until - begun >= SPOOL_FLUSH_NS)
 			return;
+		kept = more;
+		until += NS_PER_S;
+	}
 }

@@ -273,5 +273,10 @@ bool relay_flush(struct detour *d, int64_t now_ns)
 	struct detour_way *up = &d->way[DETOUR_UP];
 	up->is_shaped = false;
 	relay_turn(d, now_ns);
-	return up->len == 0 || d->end == &cache_end; /* which takes a request once its head is whole */
+	if (d->end == &cache_end)
+		return true; /* which takes a request once its head is whole */
+	int64_t more_until = d->end == &spool_end && !up->has_ended && !d->is_cut ? spool_expects_until(d) : 0;
+	if (more_until > now_ns && more_until < d->look_at_ns)
+		d->look_at_ns = more_until;
+	return up->len == 0 && more_until <= now_ns;
 }

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
+#include "base/tcpinfo.h"
 #include "base/text.h"
 #include "core/spool.h"
 #include "engine/detour_record.h"
@@ -21,14 +22,19 @@
 #define FALLOC_FL_KEEP_SIZE 1
 #endif
 #define AHEAD UINT64_C(262144)
+/* A small window is opened by the sender's timer at times (200 ms, measured). */
+#define QUIET_NS (500 * NS_PER_MS)
 
 struct spool {
 	int file;
 	uint64_t at;	   /* where the next piece goes */
 	uint64_t reserved; /* the disk has room for it up to there */
+	int64_t heard_ns;  /* when it was written to last; 0: not yet */
 	char path[DETOUR_PATH + 64];
 };
 _Static_assert(sizeof(struct spool) <= sizeof(((struct detour *)0)->own), "its room");
+
+_Atomic uint64_t detour_spooled;
 
 static struct spool *spool_of(struct detour *d)
 {
@@ -137,6 +143,7 @@ static bool put(struct spool *s, const void *octets, uint32_t n)
 		SYS1(SYS_fdatasync, s->file) != 0)
 		return false;
 	s->at += sizeof piece + n;
+	atomic_fetch_add_explicit(&detour_spooled, n, memory_order_relaxed);
 	return true;
 }
 
@@ -177,12 +184,16 @@ static int64_t turn(struct detour *d, int64_t now_ns, bool *is_well)
 	struct spool *s = spool_of(d);
 	struct detour_way *up = &d->way[DETOUR_UP];
 	*is_well = s->file >= 0 || reopen(d, now_ns);
+	/* The window is small and a sync is long: what comes at once goes as one piece. */
+	if (up->len < DETOUR_ROOM / 2 && !up->has_ended && tcpinfo_unread(d->socket[DETOUR_INNER]) > 0)
+		return now_ns;
 	while (*is_well && up->len > 0) {
 		uint32_t n;
 		const uint8_t *at = detour_front(up, &n);
 		*is_well = put(s, at, n);
 		if (*is_well)
 			detour_took(up, n);
+		s->heard_ns = clock_now_ns();
 	}
 	if (*is_well && up->has_ended) {
 		if (!d->has_failed[DETOUR_INNER] && s->at > sizeof(struct spool_head))
@@ -190,6 +201,12 @@ static int64_t turn(struct detour *d, int64_t now_ns, bool *is_well)
 		relay_ended(&d->way[DETOUR_DOWN], now_ns);
 	}
 	return SHAPE_NEVER;
+}
+
+int64_t spool_expects_until(const struct detour *d)
+{
+	const struct spool *s = (const struct spool *)(const void *)d->own;
+	return s->heard_ns ? s->heard_ns + QUIET_NS : 0;
 }
 
 const struct detour_end spool_end = {.begin = begin, .turn = turn, .finish = finish, .put_away = close_file};
