@@ -203,6 +203,16 @@ rejections_show() {
 	! screen | grep -q '[▁-█]'
 }
 
+@test "top -n on a terminal that can: tables, and its screen is left as it was" {
+	peer server 127.0.0.1 answer
+	under "$bin/dial" 127.0.0.1 "$server_port"
+	run env TERM=xterm script -qec "'$build/resil' top -n 1" /dev/null
+	assert_success
+	assert_output --partial "127.0.0.1:$server_port"
+	refute_output --partial $'\e[?1049h'
+	refute_output --partial $'\e[?25l'
+}
+
 @test "a terminal that cannot address its cursor gets tables" {
 	opened
 	watch 120 24 TERM=dumb -n 2

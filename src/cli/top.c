@@ -430,7 +430,7 @@ static int run_top(const struct verb *verb, int argc, char **argv)
 		return usage_error(verb, "'%s' is too much", argv[optind]);
 	int code = top_sample(&t);
 	if (code == 0) {
-		is_batch |= t.o.is_json || !out_is_terminal() || !isatty(STDIN_FILENO) || !screen_begin();
+		is_batch = is_batch || t.o.is_json || !out_is_terminal() || !isatty(STDIN_FILENO) || !screen_begin();
 		code = is_batch ? run_batch(&t, rounds) : run_live(&t);
 	}
 	top_free(&t);
