@@ -323,6 +323,12 @@ one_clear_error() { # FILE REGEXP
 	assert_output "$(resil check 2>&1 | head -n1)"
 }
 
+@test "an unknown key: every key that there is is named, to the last" {
+	printf '[destination a]\nmatch = a\nbogus = 1\n' >"$dir/resil.conf"
+	run resil check "$dir/resil.conf"
+	assert_output --partial 'keepalive or tcp_user_timeout)'
+}
+
 @test "a fallback that is wrong: the fault shows the step that is meant, not the one before it" {
 	wrong() { printf '[defaults]\nfallback = %s\n' "$1" >"$dir/resil.conf"; run resil check "$dir/resil.conf"; }
 	wrong 'cache(1h),,a:1'

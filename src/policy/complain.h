@@ -24,7 +24,7 @@ struct fault {
 	struct text what, accepted, suggestion;
 	const char *part; /* what of the value is wrong, part_len bytes; null: all of it */
 	size_t part_len;
-	char what_bytes[192], accepted_bytes[512], suggestion_bytes[96];
+	char what_bytes[192], accepted_bytes[768], suggestion_bytes[96];
 };
 
 /* Empties it. Not zeroed: text keeps the bytes terminated. */
