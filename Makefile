@@ -84,9 +84,9 @@ endef
 $(BUILD)/libresil.so: $(call obj,$(shared_src) $(hook_src)) $(llhttp_obj) $(exports)
 	$(link_shim)
 
-# For tests, the shim whose detours the environment names (tests/lib/detour.bash): two objects of its own, the others are the shim's.
+# For tests, the shim whose detours the environment names (tests/lib/detour.bash): three objects of its own, the others are the shim's.
 detoured := $(BUILD)/detoured/libresil.so
-detoured_src := src/engine/connect.c src/engine/detour_test.c
+detoured_src := src/engine/connect.c src/engine/detour_test.c src/engine/everyday.c
 detoured_obj := $(patsubst %.c,$(BUILD)/obj/detoured/%.o,$(detoured_src))
 $(detoured_obj): $(BUILD)/obj/detoured/%.o: %.c | deps-build
 	@mkdir -p $(@D)

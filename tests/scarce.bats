@@ -149,3 +149,33 @@ no_shared_state() { # TIMES
 	size=$(stat -c %s "$dir/log")
 	[ "$size" -gt 700 ] && [ "$size" -le 1024 ] || fail "the log has $size bytes"
 }
+
+@test "more destinations than guards are kept, their places given away again and again: calls are counted as ever (B17 E7)" {
+	peer dead 127.0.0.1 refuse
+	shim_part
+	run under python3 -c "$(
+		cat <<-'END'
+			import socket, sys
+			listener = socket.create_server(("0.0.0.0", 0), backlog=100)
+			port, dead = listener.getsockname()[1], int(sys.argv[1])
+			def call(i):
+			    s = socket.socket()
+			    s.connect((f"127.1.{i >> 8}.{i & 255}", port))
+			    listener.accept()[0].close()
+			    s.close()
+			for i in list(range(2600)) + [2600] * 3:
+			    call(i)
+			for i in range(8):
+			    try:
+			        socket.create_connection(("127.0.0.1", dead))
+			    except ConnectionRefusedError:
+			        pass
+			print(port)
+		END
+	)" "$dead_port"
+	assert_success
+	assert_equal "$(destination "127.1.10.40:$output" calls.neutral)" 3
+	assert_equal "$(destination "127.1.10.40:$output" calls.in_flight)" 0
+	assert_equal "$(dead_state)" open
+	assert_equal "$(destination "127.0.0.1:$dead_port" calls.rejected)" 3
+}

@@ -26,7 +26,7 @@ struct place {
 };
 
 static struct place places[OWNFD_MAX] = {[0 ... OWNFD_MAX - 1] = {.fd = FREE, .was = FREE}};
-static _Atomic int in_use;
+_Atomic int ownfd_in_use;
 /* Lowest and highest number ever ours: the hooks' first, cheap question. */
 static _Atomic int lowest = 0x7fffffff, highest = -1;
 
@@ -92,7 +92,7 @@ int ownfd_adopt(int fd)
 			p->ino = st.st_ino;
 			atomic_store(&p->was, FREE);
 			widen(to);
-			atomic_fetch_add(&in_use, 1);
+			atomic_fetch_add(&ownfd_in_use, 1);
 			atomic_store_explicit(&p->fd, to, memory_order_release);
 			return to;
 		}
@@ -168,13 +168,11 @@ void ownfd_close(int fd)
 	atomic_store(&p->use, IDLE);
 	atomic_store(&p->was, FREE);
 	atomic_store_explicit(&p->fd, FREE, memory_order_release);
-	atomic_fetch_sub(&in_use, 1);
+	atomic_fetch_sub(&ownfd_in_use, 1);
 }
 
-bool ownfd_owns(int fd)
+bool ownfd_owns_slow(int fd)
 {
-	if (atomic_load_explicit(&in_use, memory_order_relaxed) == 0)
-		return false;
 	struct place *p = place_of(fd);
 	/* A number that a raw system call closed and the app got back is the app's. */
 	return p && is_intact(p, fd);
@@ -247,7 +245,7 @@ void ownfd_drop_all(void)
 		atomic_store(&places[i].use, IDLE);
 		atomic_store(&places[i].fd, FREE);
 	}
-	atomic_store(&in_use, 0);
+	atomic_store(&ownfd_in_use, 0);
 }
 
 void ownfd_each(void (*fn)(int fd, void *ctx), void *ctx)

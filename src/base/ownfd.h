@@ -20,7 +20,13 @@ int ownfd_with_room(int (*fn)(void *ctx), void *ctx);
 void ownfd_close(int fd);
 /* Is this number one of ours, and still what we adopted? A load and a branch for numbers that never were; else one
  * fstat. */
-bool ownfd_owns(int fd);
+bool ownfd_owns_slow(int fd);
+extern __attribute__((visibility("hidden"))) _Atomic int ownfd_in_use; /* how many there are */
+static inline bool ownfd_owns(int fd)
+{
+	return __builtin_expect(atomic_load_explicit(&ownfd_in_use, memory_order_relaxed) != 0, 0) &&
+	       ownfd_owns_slow(fd);
+}
 /* Is it still the very file that was adopted? One system call (fstat: device and inode). */
 bool ownfd_is_intact(int fd);
 /* The app puts something on a number (dup2): from before the look whether it is ours to behind the system call. Who

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "base/hot.h"
 #include "base/sys.h"
 
 static inline bool read_raw(int fd, struct tcp_info *raw, socklen_t *len)
@@ -51,16 +52,13 @@ bool tcpinfo_read(int fd, struct tcpinfo *info)
 	return true;
 }
 
-enum tcpinfo_use tcpinfo_read_use(int fd, struct tcpinfo *info)
+HOT_FRAME bool tcpinfo_may_be_used(int fd)
 {
 	struct tcp_info raw;
-	socklen_t len;
-	if (!read_raw(fd, &raw, &len) || !has_bytes(len))
-		return TCPINFO_UNKNOWN;
-	if (raw.tcpi_bytes_sent == 0 && raw.tcpi_bytes_received <= 1)
-		return TCPINFO_UNUSED;
-	take(info, &raw, len);
-	return TCPINFO_USED;
+	socklen_t len = sizeof raw;
+	if (sys_getsockopt(fd, IPPROTO_TCP, TCP_INFO, &raw, &len) != 0 || __builtin_expect(!has_bytes(len), 0))
+		return false;
+	return raw.tcpi_bytes_sent != 0 || raw.tcpi_bytes_received > 1;
 }
 
 uint32_t tcpinfo_unread(int fd)

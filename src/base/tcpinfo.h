@@ -19,10 +19,9 @@ struct tcpinfo {
 
 /* False: not TCP, or not open. */
 bool tcpinfo_read(int fd, struct tcpinfo *info);
-/* The same of one that is expected to be unused: no octet has gone, none has come (the peer's end at most). info is
- * filled where it is not. */
-enum tcpinfo_use { TCPINFO_UNKNOWN, TCPINFO_UNUSED, TCPINFO_USED };
-enum tcpinfo_use tcpinfo_read_use(int fd, struct tcpinfo *info);
+/* Has an octet gone, or has more come than the peer's end? Asked of one that is expected to be unused; false also where
+ * it cannot be told. */
+bool tcpinfo_may_be_used(int fd);
 /* Octets received and not read by anyone yet (SIOCINQ); 0 when that cannot be told. */
 uint32_t tcpinfo_unread(int fd);
 

@@ -270,10 +270,8 @@ static inline void keep(_Atomic uint32_t *field, uint32_t value)
 		atomic_store_explicit(field, value, memory_order_relaxed);
 }
 
-static inline __attribute__((always_inline)) enum breaker_decision admit_here(struct region *r, uint32_t destination,
-	uint64_t word, const struct breaker_rules *rules, int64_t now_ns, struct circuit_token *token)
+static inline __attribute__((always_inline)) void keep_rules(struct destination *d, const struct breaker_rules *rules)
 {
-	struct destination *d = &r->destinations[destination];
 	uint32_t cap = rules->recovery_max_ms > rules->recovery_ms ? rules->recovery_max_ms : rules->recovery_ms;
 
 	keep(&d->rule_recovery_max_ms, cap);
@@ -281,6 +279,20 @@ static inline __attribute__((always_inline)) enum breaker_decision admit_here(st
 	keep(&d->rule_window, rules->window);
 	keep(&d->rule_minimum_calls, rules->minimum_calls);
 	keep(&d->rule_slow_ms, rules->slow_call_ms);
+}
+
+void circuit_keep_rules(struct region *r, uint32_t destination, const struct breaker_rules *rules)
+{
+	if (destination < r->capacity && !r->is_read_only)
+		keep_rules(&r->destinations[destination], rules);
+}
+
+static inline __attribute__((always_inline)) enum breaker_decision admit_here(struct region *r, uint32_t destination,
+	uint64_t word, const struct breaker_rules *rules, int64_t now_ns, struct circuit_token *token)
+{
+	struct destination *d = &r->destinations[destination];
+
+	keep_rules(d, rules);
 	atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed);
 	token->destination = destination;
 	token->generation = breaker_word_generation(word);

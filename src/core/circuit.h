@@ -7,6 +7,7 @@
 #include "core/endpoint.h"
 #include "core/failure.h"
 #include "core/lease.h"
+#include "core/member.h"
 #include "core/region.h"
 
 /* The admission of one call: what settle needs to give the verdict to the circuit that admitted it (A13). */
@@ -27,6 +28,39 @@ struct circuit_token {
  * caller's policy. */
 enum breaker_decision circuit_admit(struct region *r, uint32_t destination, const struct breaker_rules *rules,
 	int64_t now_ns, struct circuit_token *token);
+/* The two everyday steps of a call without more than its place and generation: admitted by a closed circuit that
+ * rejects nobody just then, and ended with nothing learnt of it. Of a destination that is there
+ * (registry_find_or_add), in a region that may be written. False: nothing is done, circuit_admit and circuit_settle are
+ * to be asked. The rules that circuit_admit would show are the caller's to keep
+ * (circuit_keep_rules), now and then. */
+static inline __attribute__((always_inline)) bool circuit_admit_plain(
+	struct region *r, uint32_t destination, int64_t now_ns, uint16_t *generation)
+{
+	struct destination *d = &r->destinations[destination];
+	uint64_t word = atomic_load_explicit(&d->breaker, memory_order_acquire);
+	if (__builtin_expect(!breaker_is_closed(word) || atomic_load_explicit(&d->run, memory_order_relaxed), 0))
+		return false;
+	atomic_store_explicit(&d->last_used_ns, now_ns, memory_order_relaxed);
+	*generation = breaker_word_generation(word);
+	member_count_there(r, destination, 1);
+	return true;
+}
+static inline __attribute__((always_inline)) bool circuit_settle_plain(
+	struct region *r, uint32_t destination, uint32_t life, uint16_t generation)
+{
+	struct destination *d = &r->destinations[destination];
+	if (__builtin_expect(atomic_load_explicit(&d->life, memory_order_acquire) != life ||
+				     !breaker_stays(atomic_load_explicit(&d->breaker, memory_order_acquire), generation,
+					     BREAKER_NEUTRAL),
+		    0))
+		return false;
+	member_count_there(r, destination, -1);
+	atomic_fetch_add_explicit(&d->neutral, 1, memory_order_relaxed);
+	return true;
+}
+/* What the command shows of the policy's rules. */
+void circuit_keep_rules(struct region *r, uint32_t destination, const struct breaker_rules *rules);
+
 /* A call on a connection that is there already and whose requests cannot be told to the app as rejected (B20): counted
  * like any other; its verdict counts while the circuit is closed, and is stale else. The token must be settled. */
 void circuit_pass(struct region *r, uint32_t destination, const struct breaker_rules *rules, int64_t now_ns,

@@ -28,18 +28,25 @@ void member_reap_dead(struct region *r);
 /* This member's calls in flight at a destination, +1 or -1. Each has a place that is looked at first; any other will
  * do, too. */
 void member_count_elsewhere(struct region *r, uint32_t destination, int by);
-static inline void member_count_call(struct region *r, uint32_t destination, int by)
+static inline void member_count_there(struct region *r, uint32_t destination, int by)
 {
 	uint32_t me = (uint32_t)__atomic_load_n(&r->me, __ATOMIC_RELAXED);
-	if (me >= REGION_MEMBERS || destination >= r->capacity)
+	if (me >= REGION_MEMBERS)
 		return;
 	_Atomic uint32_t *first = &r->members[me].use[destination % MEMBER_USES];
-	uint32_t use = atomic_load_explicit(first, memory_order_relaxed), none = by > 0 ? 0xffff : 0;
-	if (__builtin_expect(use >> 16 != destination + 1 || (use & 0xffff) == none ||
-				     !atomic_compare_exchange_strong_explicit(first, &use, use + (uint32_t)by,
-					     memory_order_relaxed, memory_order_relaxed),
+	uint32_t use = atomic_load_explicit(first, memory_order_relaxed);
+	/* What it counts for this destination; for another it is beyond. From 0 to 0xfffe, or from 1 to 0xffff. */
+	uint32_t calls = use - ((destination + 1) << 16), from = by > 0 ? 0 : 1;
+	if (__builtin_expect(
+		    calls - from >= 0xffff || !atomic_compare_exchange_strong_explicit(first, &use, use + (uint32_t)by,
+						      memory_order_relaxed, memory_order_relaxed),
 		    0))
 		member_count_elsewhere(r, destination, by);
+}
+static inline void member_count_call(struct region *r, uint32_t destination, int by)
+{
+	if (destination < r->capacity)
+		member_count_there(r, destination, by);
 }
 _Static_assert(REGION_CAPACITY_MAX < 0xffff, "a destination and one more fit into a use");
 /* Sum over living records; display only. */

@@ -65,31 +65,19 @@ static bool is_same_life(const struct slot *s, uint64_t word)
 	return slot_word(s) >> 32 == word >> 32;
 }
 
-int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t now_ns, int64_t deadline_ns,
-	const struct slot *s, uint64_t word)
+int64_t blocking_piece_us(int64_t limit_ns)
 {
-	int64_t now = now_ns, app_timeout_us = atomic_load(&s->send_timeout_us);
-	int64_t app_deadline_ns = app_timeout_us > 0 ? now + app_timeout_us * 1000 : INT64_MAX;
-	if (app_deadline_ns <= deadline_ns)
-		return real.connect(fd, to, len);
-	int r, err, saved = errno;
+	int64_t left_us = (int64_t)((uint64_t)(limit_ns + 999) / 1000);
+	return left_us > FINE_US ? (left_us >> 3) * 7 : left_us;
+}
+
+int blocking_go_on(int fd, const struct sockaddr *to, socklen_t len, int64_t now_ns, int64_t deadline_ns,
+	const struct slot *s, uint64_t word, int r, int saved)
+{
+	int err;
 	bool is_first = true;
+	int64_t now = now_ns, piece_us = blocking_piece_us(deadline_ns - now);
 	for (;;) {
-		int64_t left_us = deadline_ns > now ? (int64_t)((uint64_t)(deadline_ns - now + 999) / 1000) : 0;
-		/* Closed by another thread while we waited: the number may be another's by now, and is touched no more
-		 * (C7). */
-		if (!is_first && !is_same_life(s, word)) {
-			errno = ETIMEDOUT;
-			return -1;
-		}
-		if (left_us <= 0) {
-			r = time_out(fd);
-			err = ETIMEDOUT;
-			break;
-		}
-		int64_t piece_us = left_us > FINE_US ? (left_us >> 3) * 7 : left_us;
-		blocking_set_timeout(fd, piece_us);
-		r = real.connect(fd, to, len);
 		err = r < 0 ? errno : 0;
 		/* EINPROGRESS on the first, EALREADY on a further one: the piece is over. */
 		bool is_over = r < 0 && (err == EINPROGRESS || (err == EALREADY && !is_first));
@@ -105,6 +93,20 @@ int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t n
 		if (!is_over)
 			break;
 		is_first = false;
+		/* Closed by another thread while we waited: the number may be another's by now, and is touched no more
+		 * (C7). */
+		if (!is_same_life(s, word)) {
+			errno = ETIMEDOUT;
+			return -1;
+		}
+		if (deadline_ns <= now) {
+			r = time_out(fd);
+			err = ETIMEDOUT;
+			break;
+		}
+		piece_us = blocking_piece_us(deadline_ns - now);
+		blocking_set_timeout(fd, piece_us);
+		r = real.connect(fd, to, len);
 	}
 	/* EISCONN on a further call: connected while we were between two. */
 	if (r < 0 && err == EISCONN && !is_first)
@@ -114,4 +116,19 @@ int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t n
 		blocking_set_timeout(fd, atomic_load(&s->send_timeout_us));
 	errno = r < 0 ? err : saved;
 	return r;
+}
+
+int blocking_connect(int fd, const struct sockaddr *to, socklen_t len, int64_t now_ns, int64_t deadline_ns,
+	const struct slot *s, uint64_t word)
+{
+	int64_t app_timeout_us = atomic_load(&s->send_timeout_us);
+	int64_t app_deadline_ns = app_timeout_us > 0 ? now_ns + app_timeout_us * 1000 : INT64_MAX;
+	if (app_deadline_ns <= deadline_ns)
+		return real.connect(fd, to, len);
+	if (deadline_ns <= now_ns)
+		return time_out(fd);
+	int saved = errno;
+	blocking_set_timeout(fd, blocking_piece_us(deadline_ns - now_ns));
+	int r = real.connect(fd, to, len);
+	return blocking_go_on(fd, to, len, now_ns, deadline_ns, s, word, r, saved);
 }

@@ -27,7 +27,7 @@ struct call {
 
 static struct pool pool = {
 	.size = sizeof(struct call), .link_at = offsetof(struct call, next_free), .most = 1u << 20, .tight = 1024};
-static _Atomic uint32_t live;
+_Atomic uint32_t call_live;
 _Atomic uint32_t call_live_groups;
 
 #define TAG(word) ((uint32_t)((word) >> 48))
@@ -58,7 +58,7 @@ static inline void leave_group(struct call *c)
 static inline void give(uint32_t index)
 {
 	leave_group(at(index));
-	atomic_fetch_sub(&live, 1);
+	atomic_fetch_sub(&call_live, 1);
 	pool_give(&pool, index);
 }
 
@@ -83,7 +83,7 @@ static inline uint32_t begin(const struct guard *g, const struct circuit_token *
 	atomic_store_explicit(&c->is_group, is_group, memory_order_relaxed);
 	c->thread = guest_thread();
 	atomic_store_explicit(&c->last_attempt_ns, now_ns, memory_order_relaxed);
-	atomic_fetch_add(&live, 1);
+	atomic_fetch_add(&call_live, 1);
 	if (is_group)
 		atomic_fetch_add(&call_live_groups, 1);
 	uint64_t word = atomic_load_explicit(&c->word, memory_order_relaxed);
@@ -111,7 +111,7 @@ void call_put_slot(uint32_t call, const struct admission_slot *slot)
 
 uint64_t call_take_hold(uint32_t call)
 {
-	return atomic_exchange(&at(call)->hold, 0);
+	return call_is_short(call) ? 0 : atomic_exchange(&at(call)->hold, 0);
 }
 
 bool call_begin_connected(const struct guard *g, const struct circuit_token *token, int64_t now_ns, uint32_t *call)
@@ -155,6 +155,28 @@ static void settle(struct call *c, enum breaker_outcome outcome, int64_t now_ns)
 		outcome == BREAKER_NEUTRAL ? -1 : now_ns - c->token.begun_ns);
 }
 
+/* What admitted a short call. */
+static struct circuit_token token_of_short(uint32_t call, int64_t begun_ns)
+{
+	const struct guard *g = call_short_guard(call);
+	return (struct circuit_token){.destination = g->destination,
+		.generation = (uint16_t)call,
+		.lease = -1,
+		.is_admitted = true,
+		.begun_ns = begun_ns,
+		.life = g->life};
+}
+
+static void settle_short(
+	uint32_t call, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns)
+{
+	const struct guard *g = call_short_guard(call);
+	struct circuit_token token = token_of_short(call, latency_ns >= 0 ? now_ns - latency_ns : now_ns);
+	circuit_settle(
+		g->region, &token, &g->rules, outcome, kind, g->limits.trip_mask >> kind & 1, now_ns, latency_ns);
+	atomic_fetch_sub_explicit(&call_live, 1, memory_order_relaxed);
+}
+
 /* Ends one attempt, and with it the call when it was the last and nothing is left to wait for. Frees the record with
  * the last attempt of a settled call. LOCAL: trouble of this machine (no route for this family): no news, but the
  * name's other addresses may follow. DROPPED: the app let go.
@@ -162,6 +184,10 @@ static void settle(struct call *c, enum breaker_outcome outcome, int64_t now_ns)
 enum end { END_FAILURE, END_LOCAL, END_DROPPED };
 static bool attempt_end(uint32_t index, enum end end, int64_t now_ns)
 {
+	if (call_is_short(index)) {
+		settle_short(index, BREAKER_NEUTRAL, 0, now_ns, -1);
+		return end != END_DROPPED;
+	}
 	struct call *c = at(index);
 	uint64_t word = atomic_load_explicit(&c->word, memory_order_acquire), next;
 	/* Patience runs from the end of an attempt: a first address may take its whole limit to fail. */
@@ -202,8 +228,19 @@ static bool attempt_end(uint32_t index, enum end end, int64_t now_ns)
 	return settles && end != END_DROPPED;
 }
 
+uint32_t call_write_out(uint32_t call, int64_t begun_ns)
+{
+	struct circuit_token token = token_of_short(call, begun_ns);
+	uint32_t index = begin(call_short_guard(call), &token, begun_ns, begun_ns, false, CONNECTED);
+	if (index != CALL_NONE)
+		atomic_fetch_sub_explicit(&call_live, 1, memory_order_relaxed);
+	return index;
+}
+
 bool call_connected(uint32_t call, uint32_t endpoint, int64_t now_ns)
 {
+	if (call_is_short(call))
+		return true; /* nobody else is on it */
 	struct call *c = at(call);
 	uint64_t word = atomic_load_explicit(&c->word, memory_order_acquire);
 	while (STATE(word) == LIVE)
@@ -233,6 +270,10 @@ void call_unused(uint32_t call)
 
 void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns)
 {
+	if (call_is_short(call)) {
+		settle_short(call, outcome, kind, now_ns, latency_ns);
+		return;
+	}
 	struct call *c = at(call);
 	uint64_t word = atomic_load_explicit(&c->word, memory_order_acquire);
 	while (!atomic_compare_exchange_weak_explicit(
@@ -251,7 +292,8 @@ void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kin
 
 void call_moved(uint32_t call, enum breaker_outcome outcome, int64_t now_ns, int64_t latency_ns)
 {
-	at(call)->guard.endpoint = 0;
+	if (!call_is_short(call))
+		at(call)->guard.endpoint = 0;
 	call_end(call, outcome, 0, now_ns, latency_ns);
 }
 
@@ -268,7 +310,7 @@ struct circuit_token *call_token(uint32_t call)
 
 const struct guard *call_guard(uint32_t call)
 {
-	return &at(call)->guard;
+	return call_is_short(call) ? call_short_guard(call) : &at(call)->guard;
 }
 
 int64_t call_begun_ns(uint32_t call)
@@ -276,8 +318,12 @@ int64_t call_begun_ns(uint32_t call)
 	return at(call)->token.begun_ns;
 }
 
-bool call_attempt_failed(uint32_t call, uint32_t endpoint, enum failure_kind kind, int64_t now_ns)
+bool call_attempt_failed(uint32_t call, uint32_t endpoint, enum failure_kind kind, int64_t begun_ns, int64_t now_ns)
 {
+	if (call_is_short(call)) {
+		settle_short(call, BREAKER_FAILURE, kind, now_ns, now_ns - (begun_ns - endpoint * 1000LL));
+		return true;
+	}
 	const struct guard *g = call_guard(call);
 	if (endpoint && g->limits.trip_mask >> kind & 1)
 		endpoint_failed(g->region, endpoint, &g->rules, kind, true, now_ns);
@@ -297,41 +343,40 @@ void call_attempt_dropped(uint32_t call, int64_t now_ns)
 
 void call_attempt_abandoned(uint32_t call, uint32_t endpoint, int64_t begun_ns, int64_t now_ns)
 {
-	struct call *c = at(call);
-	bool has_waited = c->guard.limits.abandon_ns && now_ns - begun_ns >= c->guard.limits.abandon_ns;
+	int64_t limit = call_guard(call)->limits.abandon_ns;
+	bool has_waited = limit && now_ns - begun_ns >= limit;
 	if (!has_waited || call_has_succeeded_since(call, begun_ns))
 		call_attempt_dropped(call, now_ns);
 	else
-		call_attempt_failed(call, endpoint, FAILURE_ABANDONED, now_ns);
+		call_attempt_failed(call, endpoint, FAILURE_ABANDONED, begun_ns, now_ns);
 }
 
 bool call_has_succeeded_since(uint32_t call, int64_t since_ns)
 {
-	const struct call *c = at(call);
-	return c->guard.has_circuit &&
-	       atomic_load_explicit(&c->guard.region->destinations[c->guard.destination].last_success_ns,
-		       memory_order_relaxed) >= since_ns;
+	const struct guard *g = call_guard(call);
+	return g->has_circuit && atomic_load_explicit(&g->region->destinations[g->destination].last_success_ns,
+					 memory_order_relaxed) >= since_ns;
 }
 
 bool call_is_probe(uint32_t call)
 {
-	return at(call)->guard.has_circuit && at(call)->token.lease >= 0;
+	return !call_is_short(call) && at(call)->guard.has_circuit && at(call)->token.lease >= 0;
 }
 
 uint32_t call_live_count(void)
 {
-	return atomic_load_explicit(&live, memory_order_relaxed);
+	return atomic_load_explicit(&call_live, memory_order_relaxed);
 }
 
 void call_tell_deadline(uint32_t call, const char *phase, int64_t limit_ns)
 {
-	struct call *c = at(call);
-	if (!c->guard.has_circuit)
+	const struct guard *g = call_guard(call);
+	if (!g->has_circuit)
 		return;
 	struct event e = {.type = EVENT_DEADLINE, .value = limit_ns, .retry_after_ms = -1};
 	text_copy(e.reason, sizeof e.reason, phase);
-	registry_name(c->guard.region, c->guard.destination, e.destination);
-	events_add(c->guard.region, &e);
+	registry_name(g->region, g->destination, e.destination);
+	events_add(g->region, &e);
 }
 
 /* A call that waited for another address in vain: its failure stands. */
@@ -460,6 +505,6 @@ void call_forked(void)
 		atomic_store(&at(i)->word, word_make(TAG(atomic_load(&at(i)->word)) + 1, 0, 0, false, FREE));
 	}
 	pool_reset(&pool);
-	atomic_store(&live, 0);
+	atomic_store(&call_live, 0);
 	atomic_store(&call_live_groups, 0);
 }

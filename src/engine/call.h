@@ -24,6 +24,37 @@
 #define CALL_NONE UINT32_MAX /* SLOT_NO_CALL */
 /* A call waits so long for another address of its name before its failure is declared. */
 #define CALL_PATIENCE_NS 1000000000LL
+/* A call of a kept guard (guard.h), to one address and no probe, needs no record: its number says all of it, but when
+ * it began, which its slot knows, then its flow. It is in flight like any. */
+#define CALL_SHORT 0x80000000u
+#define CALL_SHORT_KEPT 16 /* the guard's number 11 | generation that admitted it 16 */
+_Static_assert(GUARDS_KEPT <= 1 << 11, "and none is CALL_NONE");
+static inline bool call_is_short(uint32_t call)
+{
+	return (call & CALL_SHORT) != 0; /* and it is not CALL_NONE */
+}
+extern __attribute__((visibility("hidden"))) _Atomic uint32_t call_live;
+static inline uint32_t call_begin_short(uint32_t kept, uint16_t generation)
+{
+	atomic_fetch_add_explicit(&call_live, 1, memory_order_relaxed);
+	return CALL_SHORT | kept << CALL_SHORT_KEPT | generation;
+}
+static inline const struct guard *call_short_guard(uint32_t call)
+{
+	return &guard_kept((call & ~CALL_SHORT) >> CALL_SHORT_KEPT)->guard;
+}
+/* It ends neutral. False: it is to be ended by call_end. */
+static inline bool call_end_short(uint32_t call)
+{
+	const struct guard *g = call_short_guard(call);
+	if (!circuit_settle_plain(g->region, g->destination, g->life, (uint16_t)call))
+		return false;
+	atomic_fetch_sub_explicit(&call_live, 1, memory_order_relaxed);
+	return true;
+}
+/* A record for a short one that goes on by other rules than those of its guard: its number from then on. CALL_NONE:
+ * there is none to be had, and it goes on as it is. */
+uint32_t call_write_out(uint32_t call, int64_t begun_ns);
 /* Starts a call for an admitted connect, with one attempt in flight. CALL_NONE when the pool is exhausted (the token
  * stays the caller's). */
 uint32_t call_begin(const struct guard *g, const struct circuit_token *token, int64_t now_ns);
@@ -66,7 +97,7 @@ void call_unused(uint32_t call);
 void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kind, int64_t now_ns, int64_t latency_ns);
 /* Whom it is for, and by what it is bounded. */
 const struct guard *call_guard(uint32_t call);
-/* When the call began: its first connect, or the look-up before it. */
+/* When the call began: its first connect, or the look-up before it. Not of a short one. */
 int64_t call_begun_ns(uint32_t call);
 /* The same for a call that is to wait first, or is not to be, since its connect of now_ns is rejected. Once a call: its
  * look-up is taken. */
@@ -74,9 +105,10 @@ int64_t call_would_begin_ns(const struct guard *g, int64_t now_ns);
 /* A call that begins on a connection which is there already, connected at once. False: none is to be had (the token is
  * the caller's to settle). */
 bool call_begin_connected(const struct guard *g, const struct circuit_token *token, int64_t now_ns, uint32_t *call);
-/* endpoint: the address that it went to (core/endpoint.h), which hears of it whatever becomes of the call. True: the
- * call is over with it, and nothing came of it. */
-bool call_attempt_failed(uint32_t call, uint32_t endpoint, enum failure_kind kind, int64_t now_ns);
+/* endpoint: the address that it went to (core/endpoint.h), which hears of it whatever becomes of the call. begun_ns: of
+ * the attempt. Of a short call endpoint is what its slot has there (slot.h). True: the call is over with it, and
+ * nothing came of it. */
+bool call_attempt_failed(uint32_t call, uint32_t endpoint, enum failure_kind kind, int64_t begun_ns, int64_t now_ns);
 /* Local trouble (A6): no news, the name's other addresses may follow. True as above. */
 bool call_attempt_is_local(uint32_t call, int64_t now_ns);
 /* The app let go of it: no news. */
@@ -85,9 +117,10 @@ void call_attempt_dropped(uint32_t call, int64_t now_ns);
 void call_attempt_abandoned(uint32_t call, uint32_t endpoint, int64_t begun_ns, int64_t now_ns);
 /* It goes on as another circuit's (flow_move_call): its own has the outcome, its address hears from that other call. */
 void call_moved(uint32_t call, enum breaker_outcome outcome, int64_t now_ns, int64_t latency_ns);
-/* It goes on in the same circuit by other rules and limits. With another bulkhead it has no slot just then. */
+/* It goes on in the same circuit by other rules and limits. With another bulkhead it has no slot just then. Not a short
+ * one. */
 void call_follow(uint32_t call, const struct guard *g);
-/* By whoever has taken the call, and no other may end it: its admission. */
+/* By whoever has taken the call, and no other may end it: its admission. Not of a short one. */
 struct circuit_token *call_token(uint32_t call);
 /* Is it a probe? Its outcome is worth a system call. */
 bool call_is_probe(uint32_t call);

@@ -177,9 +177,9 @@ static __attribute__((noinline)) enum connect_begun begin_bounded(
 	return CONNECT_REJECTED;
 }
 
-/* at->guard, at->begun_ns: found by the caller. */
+/* at->guard, at->begun_ns: found by the caller. admitted: by its circuit already; null: it is to be asked. */
 static inline __attribute__((always_inline)) enum connect_begun begin_guarded_here(
-	struct slot *s, int fd, struct attempt *at)
+	struct slot *s, int fd, struct attempt *at, const struct circuit_token *admitted)
 {
 	const struct guard *g = &at->guard;
 	int64_t now = at->begun_ns;
@@ -191,9 +191,10 @@ static inline __attribute__((always_inline)) enum connect_begun begin_guarded_he
 	uint32_t call = call_ride(g, now);
 	if (call == CALL_NONE) {
 		struct circuit_token token = {.lease = -1, .begun_ns = now};
-		if (g->has_circuit && is_rejected(g, now, &token)) {
+		if (admitted)
+			token = *admitted;
+		else if (g->has_circuit && is_rejected(g, now, &token))
 			return refuse(at, 0);
-		}
 		if (__builtin_expect(g->limits.bulkhead == 0, 1))
 			call = call_begin(g, &token, now);
 		else if (begin_bounded(s, fd, at, &token, &call) != CONNECT_TRACKED)
@@ -243,27 +244,28 @@ static inline __attribute__((always_inline)) enum connect_begun begin_guarded_he
 }
 
 static inline __attribute__((always_inline)) enum connect_begun begin_here(
-	struct slot *s, int fd, const struct addr *a, struct attempt *at)
+	struct slot *s, int fd, const struct addr *a, struct attempt *at, int64_t now_ns)
 {
-	at->begun_ns = clock_now_ns();
+	at->begun_ns = now_ns;
 	at->is_refused = false;
 	detour_closing(fd); /* a former connect of this socket */
-	return guard_find(a, at->begun_ns, &at->guard) ? begin_guarded_here(s, fd, at) : CONNECT_PASSES;
+	return guard_find(a, at->begun_ns, &at->guard) ? begin_guarded_here(s, fd, at, NULL) : CONNECT_PASSES;
 }
 
 /* The same for those who are not in everybody's way. */
-static __attribute__((noinline)) enum connect_begun begin_guarded(struct slot *s, int fd, struct attempt *at)
+static __attribute__((noinline)) enum connect_begun begin_guarded(
+	struct slot *s, int fd, struct attempt *at, const struct circuit_token *admitted)
 {
-	return begin_guarded_here(s, fd, at);
+	return begin_guarded_here(s, fd, at, admitted);
 }
 static __attribute__((noinline)) enum connect_begun begin(
 	struct slot *s, int fd, const struct addr *a, struct attempt *at)
 {
-	return begin_here(s, fd, a, at);
+	return begin_here(s, fd, a, at, clock_now_ns());
 }
 
-static __attribute__((noinline)) bool settle_first_otherwise(
-	const struct attempt *at, int fd, int r, int err, const struct sockaddr *to, socklen_t len);
+static __attribute__((noinline)) bool settle_first_otherwise(struct slot *s, uint64_t word, int fd, int r, int err,
+	const struct sockaddr *to, socklen_t len, int64_t begun_ns, int64_t limit_ns);
 
 /* The first outcome: r and err of connect. True: the call is over, its destination was not to be had. */
 static inline bool settle_first(
@@ -274,29 +276,28 @@ static inline bool settle_first(
 		outcome_succeeded(s, at->word, fd, clock_now_ns());
 		return false;
 	}
-	return settle_first_otherwise(at, fd, r, err, to, len);
+	return settle_first_otherwise(s, at->word, fd, r, err, to, len, at->begun_ns, at->limit_ns);
 }
 
-static bool settle_first_otherwise(
-	const struct attempt *at, int fd, int r, int err, const struct sockaddr *to, socklen_t len)
+static bool settle_first_otherwise(struct slot *s, uint64_t word, int fd, int r, int err, const struct sockaddr *to,
+	socklen_t len, int64_t begun_ns, int64_t limit_ns)
 {
-	struct slot *s = at->slot;
-	uint32_t call = err == ETIMEDOUT ? slot_peek_call(s, at->word) : CALL_NONE;
-	if (call != CALL_NONE && at->limit_ns && clock_now_ns() - at->begun_ns >= at->limit_ns)
-		call_tell_deadline(call, "connect", at->limit_ns);
+	uint32_t call = err == ETIMEDOUT ? slot_peek_call(s, word) : CALL_NONE;
+	if (call != CALL_NONE && limit_ns && clock_now_ns() - begun_ns >= limit_ns)
+		call_tell_deadline(call, "connect", limit_ns);
 	if (r == 0) {
 		if (outcome_is_connected(fd))
-			outcome_succeeded(s, at->word, fd, clock_now_ns());
+			outcome_succeeded(s, word, fd, clock_now_ns());
 		return false; /* TCP_FASTOPEN_CONNECT: the first write sends the SYN; its limit begins there */
 	}
 	switch (err) {
 	case EINPROGRESS:
-	case EINTR: outcome_leave_pending(s, at->word, fd); return false;
+	case EINTR: outcome_leave_pending(s, word, fd); return false;
 	case EISCONN:
 	case EALREADY:
-		outcome_forget(s, at->word, at->begun_ns); /* connected or connecting since before we looked */
+		outcome_forget(s, word, begun_ns); /* connected or connecting since before we looked */
 		return false;
-	default: return outcome_failed(s, at->word, err, to, len, clock_now_ns());
+	default: return outcome_failed(s, word, err, to, len, clock_now_ns());
 	}
 }
 
@@ -450,7 +451,27 @@ static __attribute__((noinline, cold)) int fall_back(const struct attempt *at, s
 	return fallback_connect(&ask);
 }
 
+int connect_settle(struct slot *s, uint64_t word, int fd, int r, const struct sockaddr *to, socklen_t len,
+	int64_t begun_ns, int64_t limit_ns)
+{
+	int err = r < 0 ? errno : 0;
+	if (__builtin_expect(err == EINPROGRESS, 1))
+		outcome_leave_pending(s, word, fd);
+	else if (r == 0 && !(atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_EARLY))
+		outcome_succeeded(s, word, fd, clock_now_ns());
+	else
+		settle_first_otherwise(s, word, fd, r, err, to, len, begun_ns, limit_ns);
+	if (r < 0)
+		errno = err;
+	return r;
+}
+
 int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
+{
+	return connect_guarded_since(fd, to, len, 0);
+}
+
+int connect_guarded_since(int fd, const struct sockaddr *to, socklen_t len, int64_t now_ns)
 {
 	struct addr a;
 	if (!addr_from_sockaddr(&a, to, len)) {
@@ -473,7 +494,8 @@ int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
 		return -1;
 	/* Nothing on the way touches errno but a rejection: success leaves it as found. */
 	struct attempt at;
-	enum connect_begun begun = prepare(s, fd, &a) ? begin_here(s, fd, &a, &at) : CONNECT_PASSES;
+	enum connect_begun begun =
+		prepare(s, fd, &a) ? begin_here(s, fd, &a, &at, now_ns ? now_ns : clock_now_ns()) : CONNECT_PASSES;
 	if (begun == CONNECT_REJECTED) {
 		if (__builtin_expect(at.is_refused, 0))
 			return fall_back(&at, s, fd, &a, to, len);
@@ -484,6 +506,18 @@ int connect_guarded(int fd, const struct sockaddr *to, socklen_t len)
 	bool may_fall_back = __builtin_expect(at.guard.has_fallback, 0) && !at.is_nonblocking, is_over;
 	int r = carry_out_here(&at, fd, to, len, &is_over);
 	return is_over && may_fall_back ? fall_back(&at, s, fd, &a, to, len) : r;
+}
+
+int connect_admitted(struct slot *s, int fd, const struct sockaddr *to, socklen_t len, const struct guard *g,
+	const struct circuit_token *token, int64_t now_ns)
+{
+	struct attempt at = {.guard = *g, .begun_ns = now_ns};
+	bool is_over;
+	/* Nothing stands between its admission and its call: no other call to ride on, no bulkhead, no ambient
+	 * deadline. */
+	if (begin_guarded(s, fd, &at, token) != CONNECT_TRACKED)
+		return real.connect(fd, to, len);
+	return carry_out(&at, fd, to, len, &is_over);
 }
 
 int connect_instead(
@@ -506,7 +540,7 @@ int connect_instead(
 		at.guard.opens_late = false;
 		is_guarded = true;
 	}
-	*begun = is_guarded ? begin_guarded(ask->slot, ask->fd, &at) : CONNECT_PASSES;
+	*begun = is_guarded ? begin_guarded(ask->slot, ask->fd, &at, NULL) : CONNECT_PASSES;
 	if (*begun == CONNECT_REJECTED)
 		return -1;
 	*life = slot_word(ask->slot) >> 32;

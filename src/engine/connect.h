@@ -9,6 +9,18 @@
 
 /* connect(2) under guard: returns as it does, errno set on -1. */
 int connect_guarded(int fd, const struct sockaddr *to, socklen_t len);
+/* The same where the clock has been read; 0: it has not. */
+int connect_guarded_since(int fd, const struct sockaddr *to, socklen_t len, int64_t now_ns);
+/* The same for a guard that is kept, and has been admitted by its circuit just now (everyday.c). */
+struct circuit_token;
+struct guard;
+struct slot;
+int connect_admitted(struct slot *s, int fd, const struct sockaddr *to, socklen_t len, const struct guard *g,
+	const struct circuit_token *token, int64_t now_ns);
+/* The connect of the slot's life in `word` (CONNECTING) has returned r, and errno: its first outcome. Returns r, errno
+ * as it is. */
+int connect_settle(struct slot *s, uint64_t word, int fd, int r, const struct sockaddr *to, socklen_t len,
+	int64_t begun_ns, int64_t limit_ns);
 
 /* An implicit connect (MSG_FASTOPEN). begin: REJECTED sets errno; TRACKED must be ended with the send's result. */
 enum connect_begun { CONNECT_PASSES, CONNECT_REJECTED, CONNECT_TRACKED };

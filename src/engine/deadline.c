@@ -164,13 +164,13 @@ static int64_t due_of(int fd)
 static void expire(struct slot *s, uint64_t word, int dup, int64_t now_ns)
 {
 	uint32_t call, endpoint = atomic_load(&s->endpoint);
-	int64_t limit_ns = atomic_load(&s->deadline_ns) - atomic_load(&s->begun_ns);
+	int64_t begun_ns = atomic_load(&s->begun_ns), limit_ns = atomic_load(&s->deadline_ns) - begun_ns;
 	if (!outcome_finish_socket(s, word, SLOT_EXPIRED, &call))
 		return;
 	if (call != CALL_NONE) {
 		/* The verdict first: once the app is woken it may exit before we go on. */
 		call_tell_deadline(call, "connect", limit_ns);
-		call_attempt_failed(call, endpoint, FAILURE_CONNECT_TIMEOUT, now_ns);
+		call_attempt_failed(call, endpoint, FAILURE_CONNECT_TIMEOUT, begun_ns, now_ns);
 	}
 	end_socket(dup);
 }

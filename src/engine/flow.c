@@ -57,7 +57,8 @@ static bool has_limits(const struct guard_limits *l, enum flow_kind kind)
 	return kind != FLOW_OPAQUE && kind != FLOW_ONEWAY && guard_bounds(l);
 }
 
-static void fill(struct flow *f, uint32_t call, int64_t connected_ns, uint32_t generation, uint32_t forks)
+static void fill(
+	struct flow *f, uint32_t call, int64_t begun_ns, int64_t connected_ns, uint32_t generation, uint32_t forks)
 {
 	f->guard = *call_guard(call);
 	f->generation = generation;
@@ -77,7 +78,7 @@ static void fill(struct flow *f, uint32_t call, int64_t connected_ns, uint32_t g
 	marks |= kind <= FLOW_UNKNOWN ? FLOW_IS_HEARD : 0u;
 	atomic_store_explicit(&f->kind, kind, memory_order_relaxed);
 	atomic_store_explicit(&f->marks, marks, memory_order_relaxed);
-	atomic_store_explicit(&f->begun_ns, call_begun_ns(call), memory_order_relaxed);
+	atomic_store_explicit(&f->begun_ns, begun_ns, memory_order_relaxed);
 	atomic_store_explicit(&f->asked_ns, connected_ns, memory_order_relaxed);
 	atomic_store_explicit(&f->heard_ns, 0, memory_order_relaxed);
 	atomic_store_explicit(&f->in, 0, memory_order_relaxed);
@@ -115,7 +116,7 @@ static __attribute__((noinline)) void holds_only(struct flow *f, struct slot *s,
 	slot_change(s, (word & ~0xffULL) | SLOT_FLOWING, SLOT_CONNECTED, false);
 }
 
-void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t now_ns)
+void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t begun_ns, int64_t now_ns)
 {
 	const struct guard *g = call_guard(call);
 	if (!call_connected(call, atomic_load_explicit(&s->endpoint, memory_order_relaxed), now_ns))
@@ -126,11 +127,11 @@ void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t now
 	bool learns = (!is_stream && is_asked_for) || g->limits.bulkhead;
 	uint32_t index = learns ? pool_take(&flow_pool) : POOL_NONE;
 	if (index == POOL_NONE) {
-		call_end(call, BREAKER_SUCCESS, 0, now_ns, now_ns - call_begun_ns(call));
+		call_end(call, BREAKER_SUCCESS, 0, now_ns, now_ns - begun_ns);
 		return;
 	}
 	struct flow *f = pool_at(&flow_pool, index);
-	fill(f, call, now_ns, policy_generation(), process_forks());
+	fill(f, call, begun_ns, now_ns, policy_generation(), process_forks());
 	if (is_stream) {
 		holds_only(f, s, word, now_ns);
 		return;
@@ -143,8 +144,17 @@ void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t now
 		service_bound(fd, flow_due_ns(f));
 }
 
+/* When the connect of an OPEN slot began, which another thread may be telling just now (outcome_opened). Before the
+ * call is taken: then it is of this life. */
+static int64_t begun_of_open(const struct slot *s)
+{
+	int64_t begun = atomic_load_explicit(&s->deadline_ns, memory_order_relaxed),
+		connected = atomic_load_explicit(&s->begun_ns, memory_order_relaxed);
+	return begun && begun < connected ? begun : connected;
+}
+
 /* A flow for the call, that the caller has taken from the slot. False: there is none to be had. */
-static bool start(struct slot *s, uint64_t word, uint32_t call)
+static bool start(struct slot *s, uint64_t word, uint32_t call, int64_t begun_ns)
 {
 	uint32_t index = pool_take(&flow_pool);
 	if (index == POOL_NONE) {
@@ -153,7 +163,7 @@ static bool start(struct slot *s, uint64_t word, uint32_t call)
 	}
 	struct flow *f = pool_at(&flow_pool, index);
 	int64_t connected_ns = atomic_load_explicit(&s->begun_ns, memory_order_relaxed);
-	fill(f, call, connected_ns, atomic_load_explicit(&s->generation, memory_order_relaxed),
+	fill(f, call, begun_ns, connected_ns, atomic_load_explicit(&s->generation, memory_order_relaxed),
 		atomic_load_explicit(&s->forks, memory_order_relaxed));
 	lead_to(s, word, f, connected_ns);
 	return true;
@@ -180,17 +190,19 @@ static __attribute__((noinline)) void wait_for_start(struct slot *s, uint64_t wo
 
 uint64_t flow_start(struct slot *s, uint64_t word)
 {
+	int64_t begun = begun_of_open(s);
 	uint32_t call = slot_take_call(s, word);
 	if (call == SLOT_NO_CALL) {
 		wait_for_start(s, word);
 		return slot_word(s);
 	}
+	begun = call_is_short(call) ? begun : call_begun_ns(call);
 	is_starting = true;
-	bool is_made = start(s, word, call);
+	bool is_made = start(s, word, call, begun);
 	is_starting = false;
 	if (!is_made) {
 		int64_t now = clock_now_ns();
-		call_end(call, BREAKER_SUCCESS, 0, now, now - call_begun_ns(call));
+		call_end(call, BREAKER_SUCCESS, 0, now, now - begun);
 	}
 	return slot_word(s);
 }
@@ -199,7 +211,7 @@ void flow_start_inherited(struct slot *s, uint64_t word)
 {
 	uint32_t call = slot_take_call(s, word);
 	if (call != SLOT_NO_CALL)
-		start(s, word, call);
+		start(s, word, call, call_is_short(call) ? begun_of_open(s) : call_begun_ns(call));
 	else /* a thread of the parent's was about to make it, or to end it */
 		slot_change(s, word, SLOT_CONNECTED, false);
 }
@@ -234,8 +246,6 @@ static bool leads_to_flow(uint64_t word)
 	return state == SLOT_FLOWING || state == SLOT_CONNECTED || state == SLOT_EXPIRED;
 }
 
-static void unused_closes(struct slot *s, uint32_t call, int fd, int64_t now_ns);
-
 /* The other descriptors that lead to it: one of them is armed in the place of one that goes. */
 static void arm_another(const struct flow *f, int but)
 {
@@ -256,7 +266,7 @@ void flow_closing(struct slot *s, uint64_t word, int fd, int64_t now_ns)
 	if (slot_state_of(word) == SLOT_OPEN) {
 		uint32_t call = slot_take_call(s, word);
 		if (call != SLOT_NO_CALL)
-			unused_closes(s, call, fd, now_ns);
+			flow_unused_ends(s, call, fd, flow_is_used_unseen(s, fd));
 		return;
 	}
 	uint32_t index = leads_to_flow(word) ? slot_take_call(s, word) : SLOT_NO_CALL;
@@ -539,7 +549,12 @@ static enum flow_begun follow_call(struct flow *f, uint32_t call, enum flow_gate
 /* The flow is OWNED, and its call's circuit the same as before. */
 static enum flow_begun follow(struct flow *f, uint64_t owned, enum flow_gate gate, uint32_t call, int64_t now_ns)
 {
-	enum flow_begun begun = call ? follow_call(f, call - 1, gate, &now_ns) : FLOW_BEGUN;
+	if (call && call_is_short(call - 1)) {
+		uint32_t written = call_write_out(call - 1, atomic_load_explicit(&f->begun_ns, memory_order_relaxed));
+		call = written == CALL_NONE ? call : written + 1;
+	}
+	bool has_record = call && !call_is_short(call - 1);
+	enum flow_begun begun = has_record ? follow_call(f, call - 1, gate, &now_ns) : FLOW_BEGUN;
 	if (begun != FLOW_BEGUN) { /* its circuit knows nothing of it any more */
 		call_moved(call - 1, BREAKER_NEUTRAL, now_ns, -1);
 		flow_step(f, owned, FLOW_IDLE);
@@ -549,6 +564,11 @@ static enum flow_begun follow(struct flow *f, uint64_t owned, enum flow_gate gat
 	if (!flow_step(f, owned, FLOW_WAITING) && call && atomic_exchange(&f->call, 0) == call)
 		call_end(call - 1, BREAKER_NEUTRAL, 0, now_ns, -1);
 	return FLOW_BEGUN;
+}
+
+static int64_t begun_of(uint32_t call, int64_t begun_ns)
+{
+	return call_is_short(call) ? begun_ns : call_begun_ns(call);
 }
 
 enum flow_begun flow_move_call(struct flow *f, uint64_t seen, enum flow_gate gate, const struct guard *to,
@@ -565,7 +585,7 @@ enum flow_begun flow_move_call(struct flow *f, uint64_t seen, enum flow_gate gat
 		return follow(f, owned, gate, call, now_ns);
 	if (call)
 		call_moved(call - 1, outcome, now_ns,
-			outcome == BREAKER_SUCCESS ? f->connected_ns - call_begun_ns(call - 1) : -1);
+			outcome == BREAKER_SUCCESS ? f->connected_ns - begun_of(call - 1, begun) : -1);
 	enum flow_begun let = make_call(f, gate, fd, &now_ns, &call);
 	if (call == CALL_NONE)
 		flow_step(f, owned, FLOW_IDLE);
@@ -696,24 +716,22 @@ static struct verdict verdict_of_unused(const struct ending *e, const struct tcp
 }
 
 /* The end of a connection that no hook has seen used, and its call's. */
-static __attribute__((noinline)) void used_unseen_closes(
-	uint32_t call, const struct tcpinfo *info, int fd, int64_t now_ns)
-{
-	struct ending e = {.guard = call_guard(call), .call = call + 1, .begun_ns = call_begun_ns(call)};
-	struct verdict v = verdict_of_unused(&e, info, fd, now_ns);
-	call_end(call, v.outcome, v.kind, now_ns, v.outcome == BREAKER_NEUTRAL ? -1 : now_ns - e.begun_ns);
-}
-
-static void unused_closes(struct slot *s, uint32_t call, int fd, int64_t now_ns)
+static __attribute__((noinline)) void used_unseen_closes(struct slot *s, uint32_t call, int fd)
 {
 	struct tcpinfo info;
-	bool is_shared = atomic_load_explicit(&s->forks, memory_order_relaxed) != process_forks(); /* E4 */
-	enum tcpinfo_use use =
-		is_shared || fd < 0 || guest_is_restricted() ? TCPINFO_UNKNOWN : tcpinfo_read_use(fd, &info);
-	if (use == TCPINFO_USED)
-		used_unseen_closes(call, &info, fd, now_ns);
+	int64_t begun = call_is_short(call) ? begun_of_open(s) : call_begun_ns(call), now = clock_now_ns();
+	bool is_known = tcpinfo_read(fd, &info) && info.has_bytes;
+	struct ending e = {.guard = call_guard(call), .call = call + 1, .begun_ns = begun};
+	struct verdict v = verdict_of_unused(&e, is_known ? &info : NULL, fd, now);
+	call_end(call, v.outcome, v.kind, now, v.outcome == BREAKER_NEUTRAL ? -1 : now - begun);
+}
+
+void flow_unused_ends(struct slot *s, uint32_t call, int fd, bool is_used)
+{
+	if (is_used)
+		used_unseen_closes(s, call, fd);
 	else
-		call_end(call, BREAKER_NEUTRAL, 0, now_ns, -1);
+		call_end(call, BREAKER_NEUTRAL, 0, clock_now_ns(), -1);
 }
 
 /* The peer has ended it, and the app closes without having read that. */

@@ -19,7 +19,9 @@
 #include "base/tcpinfo.h"
 #include "core/breaker.h"
 #include "engine/guard.h"
+#include "engine/guest.h"
 #include "engine/pool.h"
+#include "engine/process.h"
 #include "engine/slot.h"
 #include "wire/deadline_header.h"
 #include "wire/http1.h"
@@ -196,9 +198,9 @@ static inline bool flow_step(struct flow *f, uint64_t seen, enum flow_phase to)
 
 /* What the policy says of its protocol; FLOW_UNKNOWN: its octets are to tell. */
 enum flow_kind flow_kind_asked(const struct flow *f);
-/* The connect of `word`'s life (CONNECTED) has succeeded, and was call's: the slot becomes FLOWING where there is more
- * to learn, else the call is settled by that alone. */
-void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t now_ns);
+/* The connect of `word`'s life (CONNECTED) has succeeded, and was call's, begun at begun_ns: the slot becomes FLOWING
+ * where there is more to learn, else the call is settled by that alone. */
+void flow_open(struct slot *s, uint64_t word, int fd, uint32_t call, int64_t begun_ns, int64_t now_ns);
 /* The same for a slot that is OPEN, when its connection is first used. Returns the slot's word as it is then: FLOWING,
  * but where there is no flow to be had or another thread has closed it. */
 uint64_t flow_start(struct slot *s, uint64_t word);
@@ -234,6 +236,14 @@ bool flow_is_of(const struct flow *f, struct slot *s, uint64_t word);
 /* The descriptor's way to it ends (close, reuse; also of a slot that is OPEN): the last one's end is a hang-up of the
  * app's, and fd still leads to the socket. */
 void flow_closing(struct slot *s, uint64_t word, int fd, int64_t now_ns);
+/* Of a slot that is OPEN: does the kernel know of octets that no hook has seen (C10)? One system call. */
+static inline bool flow_is_used_unseen(const struct slot *s, int fd)
+{
+	bool is_shared = atomic_load_explicit(&s->forks, memory_order_relaxed) != process_forks(); /* E4 */
+	return !is_shared && fd >= 0 && !guest_is_restricted() && tcpinfo_may_be_used(fd);
+}
+/* The end of its call, which the caller has taken. is_used: as above. */
+void flow_unused_ends(struct slot *s, uint32_t call, int fd, bool is_used);
 /* Another descriptor, whose slot is in `to_word`, leads to the same socket. */
 void flow_share(struct slot *from, uint64_t word, struct slot *to, uint64_t to_word);
 /* In a fork's child: the calls in progress are the parent's. */

@@ -6,6 +6,7 @@
 #include "engine/guard.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -16,6 +17,7 @@
 #include "core/endpoint.h"
 #include "core/registry.h"
 #include "engine/ambient.h"
+#include "engine/blocking.h"
 #include "engine/guest.h"
 #include "policy/names.h"
 #include "policy/policy.h"
@@ -31,11 +33,47 @@ struct cached {
 	uint32_t generation; /* of the configuration */
 	struct addr addr;
 	int64_t made_ns;
+	_Atomic uint32_t kept; /* number of the guard, where it is kept; 0: it is not */
 	bool is_guarded;
 	struct guard guard;
 };
 
 static struct cached cache[CACHE];
+
+/* Guards that are kept: written once, by whoever claims the place, and never again, so that a number is good for the
+ * life of the process. Whoever finds no place near the one that the guard's hash gives (a configuration reloaded with
+ * ever other values, destinations evicted over and over) is not kept, and takes the longer road. */
+#define KEPT_LOOKS 8u
+struct guard_kept guard_kept_table[GUARDS_KEPT]; /* 0: none */
+static _Atomic uint32_t kept_state[GUARDS_KEPT];
+enum { KEPT_FREE, KEPT_CLAIMED, KEPT_READY };
+
+static uint32_t kept_of(const struct guard *found)
+{
+	/* Which of its name's addresses it is, is of no consequence where it is the only one, and moves with look-ups.
+	 */
+	struct guard own = *found, *g = &own;
+	own.bit = own.all = 0;
+	uint32_t first = (uint32_t)hash_bytes(HASH_START, g, sizeof *g);
+	for (uint32_t i = 0; i < KEPT_LOOKS; i++) {
+		uint32_t number = (first + i) % GUARDS_KEPT, state = KEPT_FREE;
+		struct guard_kept *k = &guard_kept_table[number];
+		if (number == 0)
+			continue;
+		if (atomic_compare_exchange_strong_explicit(
+			    &kept_state[number], &state, KEPT_CLAIMED, memory_order_acquire, memory_order_acquire)) {
+			int64_t us = blocking_piece_us(g->limits.connect_ns);
+			k->guard = *g;
+			k->piece.s = us / 1000000;
+			k->piece.us = us % 1000000;
+			atomic_store_explicit(&kept_state[number], KEPT_READY, memory_order_release);
+			return number;
+		}
+		if (state == KEPT_READY && memcmp(&k->guard, g, sizeof *g) == 0)
+			return number;
+	}
+	return 0;
+}
 
 static struct cached *cache_place(const struct addr *a)
 {
@@ -76,7 +114,8 @@ static bool cache_get(const struct addr *a, const struct region *r, const struct
 	return atomic_load_explicit(&e->seq, memory_order_relaxed) == seq && guard_is_current(g);
 }
 
-static void cache_put(const struct addr *a, const struct guard *g, uint32_t generation, int64_t now_ns, bool is_guarded)
+static void cache_put(const struct addr *a, const struct guard *g, uint32_t generation, int64_t now_ns, bool is_guarded,
+	uint32_t kept)
 {
 	if (a->family != ADDR_INET)
 		return; /* paths are longer than the key that is compared, and rare */
@@ -91,6 +130,7 @@ static void cache_put(const struct addr *a, const struct guard *g, uint32_t gene
 	e->made_ns = now_ns;
 	e->is_guarded = is_guarded;
 	e->guard = *g;
+	atomic_store_explicit(&e->kept, kept, memory_order_relaxed);
 	atomic_store_explicit(&e->seq, seq + 2, memory_order_release);
 }
 
@@ -329,6 +369,13 @@ bool guard_find_named(
 	return is_another;
 }
 
+/* Is there nothing to be asked of it but its circuit (guard.h)? */
+static bool may_be_kept(const struct guard *g)
+{
+	return g->opens_late && g->has_circuit && !g->region->is_read_only && !g->has_fallback && !g->enforces &&
+	       !g->limits.keepalive_s && !g->user_timeout_ms && !g->section;
+}
+
 /* Not in the cache: asks the policy and the registry. */
 static __attribute__((noinline)) bool find_anew(
 	const struct addr *a, const struct name_key *key, const struct name_ref *ref, int64_t now_ns, struct guard *g)
@@ -344,7 +391,10 @@ static __attribute__((noinline)) bool find_anew(
 	bool has_name = key->name && names_text(ref, name);
 	bool is_guarded = look_up(c, a, has_name ? name : NULL, has_name ? ref : NULL, now_ns, g);
 	policy_release(c);
-	cache_put(a, g, generation, now_ns, is_guarded);
+	bool is_kept = is_guarded && may_be_kept(g);
+	if (is_kept)
+		circuit_keep_rules(g->region, g->destination, &g->rules);
+	cache_put(a, g, generation, now_ns, is_guarded, is_kept ? kept_of(g) : 0);
 	return is_guarded;
 }
 
@@ -419,6 +469,62 @@ bool guard_find(const struct addr *a, int64_t now_ns, struct guard *g)
 		return is_guarded;
 	*g = (struct guard){.region = r};
 	return find_anew(a, &key, &ref, now_ns, g);
+}
+
+static inline __attribute__((always_inline)) uint32_t find_kept(
+	const struct addr *a, const struct region *r, const struct name_key *key, int64_t now_ns)
+{
+	struct cached *e = cache_place(a);
+	uint32_t seq = atomic_load_explicit(&e->seq, memory_order_acquire);
+	uint32_t kept = atomic_load_explicit(&e->kept, memory_order_relaxed);
+	/* All that an ADDR_INET is told by; unix_len is 0 in it. */
+	uint64_t its[3], own[3];
+	_Static_assert(offsetof(struct addr, ip) + 16 == sizeof its, "");
+	memcpy(its, &e->addr, sizeof its);
+	memcpy(own, a, sizeof own);
+	uint64_t differs = (its[0] ^ own[0]) | (its[1] ^ own[1]) | (its[2] ^ own[2]) |
+			   (e->generation ^ policy_generation()) | (e->guard.name ^ key->name);
+	if (key->name) /* without one both are 0 */
+		differs |= (e->guard.bit ^ key->bit) | (e->guard.all ^ key->all);
+	bool is_stale = now_ns - e->made_ns > STALE_NS;
+	atomic_thread_fence(memory_order_acquire);
+	const struct guard *g = &guard_kept_table[kept].guard; /* of none: a region of null */
+	if (__builtin_expect(differs || is_stale || (seq & 1) ||
+				     atomic_load_explicit(&e->seq, memory_order_relaxed) != seq || g->region != r ||
+				     atomic_load_explicit(
+					     &r->destinations[g->destination].life, memory_order_acquire) != g->life,
+		    0))
+		return 0;
+	return kept;
+}
+
+static __attribute__((noinline)) uint32_t find_kept_by_name(
+	const struct addr *a, const struct region *r, int64_t now_ns)
+{
+	struct name_ref ref;
+	struct name_key key = {0};
+	if (names_search(a, &ref)) {
+		key.name = names_identity(&ref);
+		key.bit = 1u << ref.bit;
+		key.all = ref.current;
+	}
+	return find_kept(a, r, &key, now_ns);
+}
+
+uint32_t guard_find_kept(const struct addr *a, int64_t now_ns)
+{
+	static const struct name_key none;
+	const struct region *r = guest_region_now();
+	if (__builtin_expect(!r || atomic_load_explicit(&guest_must_join, memory_order_relaxed) ||
+				     guest_is_bypassed(r) ||
+				     atomic_load_explicit(&r->header->reload_seq, memory_order_relaxed) !=
+					     atomic_load_explicit(&guest_reload_seen, memory_order_relaxed) ||
+				     a->family != ADDR_INET,
+		    0))
+		return 0;
+	if (atomic_load_explicit(&names_table, memory_order_relaxed))
+		return find_kept_by_name(a, r, now_ns);
+	return find_kept(a, r, &none, now_ns);
 }
 
 void guard_forked(void)

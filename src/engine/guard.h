@@ -50,6 +50,23 @@ struct guard {
 };
 _Static_assert(sizeof(struct guard) <= 128, "copied by every call: beyond it compilers make a loop of that");
 
+/* A guard that is kept as it is for the life of the process, by its number: of connects that are one call, to one
+ * address, by a closed circuit alone, with no limit but the connect's. Equal guards have one number. */
+#define GUARDS_KEPT 2048
+struct guard_kept {
+	struct guard guard;
+	struct {
+		int64_t s, us;
+	} piece; /* the first wait of a blocking connect (blocking.h); 0: it has no limit */
+};
+extern __attribute__((visibility("hidden"))) struct guard_kept guard_kept_table[GUARDS_KEPT];
+static inline const struct guard_kept *guard_kept(uint32_t number)
+{
+	return &guard_kept_table[number];
+}
+/* The everyday answer: the number of the guard that is kept, 0: ask guard_find. */
+uint32_t guard_find_kept(const struct addr *a, int64_t now_ns);
+
 /* Is its name one of names.h's table? That of a place which the configuration names is not (guard_find_place). */
 static inline bool guard_has_learnt_name(const struct guard *g)
 {

@@ -50,7 +50,8 @@ static struct region regions[REGIONS_MAX];
 _Atomic(struct region *) guest_current; /* in regions; null: attach at the next call */
 static _Atomic int attached_count;
 static _Atomic uintptr_t attaching; /* the thread that attaches (address of a thread-local), 0: nobody */
-static _Atomic int64_t attached_ns, look_again_ns, retry_ns;
+static _Atomic int64_t attached_ns, retry_ns;
+_Atomic int64_t guest_look_at_ns;
 _Atomic bool guest_is_off;
 _Atomic bool guest_must_join; /* forked: not a member yet */
 _Atomic uint32_t guest_reload_seen;
@@ -369,7 +370,7 @@ static void attach(int64_t now_ns)
 		join(mapped, now_ns);
 		atomic_store(&guest_must_join, false);
 		look_for_off_markers();
-		atomic_store(&look_again_ns, now_ns + LOOK_AGAIN_NS);
+		atomic_store(&guest_look_at_ns, now_ns + LOOK_AGAIN_NS);
 		atomic_store_explicit(&guest_current, mapped, memory_order_release);
 		return;
 	}
@@ -389,7 +390,7 @@ static void attach(int64_t now_ns)
 	atomic_store(&config_seen, atomic_load(&r->header->config_seq));
 	fault_attached(r);
 	atomic_store(&attached_ns, now_ns);
-	atomic_store(&look_again_ns, now_ns + LOOK_AGAIN_NS);
+	atomic_store(&guest_look_at_ns, now_ns + LOOK_AGAIN_NS);
 	atomic_store(&attached_count, n + 1);
 	struct event e = {.type = EVENT_ATTACH, .retry_after_ms = -1};
 	text_copy(e.reason, sizeof e.reason, r->is_shared ? "shared" : "private");
@@ -423,11 +424,11 @@ static void release(void)
 	atomic_store(&attaching, 0);
 }
 
-void guest_look_again(int64_t now_ns)
+void guest_look_again_now(int64_t now_ns)
 {
-	int64_t due = atomic_load_explicit(&look_again_ns, memory_order_relaxed);
-	if (__builtin_expect(now_ns < due, 1) || guest_is_restricted() || guest_is_leaving() ||
-		!atomic_compare_exchange_strong(&look_again_ns, &due, now_ns + LOOK_AGAIN_NS))
+	int64_t due = atomic_load_explicit(&guest_look_at_ns, memory_order_relaxed);
+	if (now_ns < due || guest_is_restricted() || guest_is_leaving() ||
+		!atomic_compare_exchange_strong(&guest_look_at_ns, &due, now_ns + LOOK_AGAIN_NS))
 		return;
 	look_for_off_markers();
 	struct region *r = guest_region_now();

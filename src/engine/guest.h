@@ -70,7 +70,13 @@ static inline struct region *guest_region_now(void)
 /* For a connect that was admitted: at most once a second looks whether the region's file is still the one mapped (E15),
  * and whether `resil off` was said. What it finds holds from the next call on. Rejected connects make no system call,
  * hence not there; an open circuit admits a probe often enough. */
-void guest_look_again(int64_t now_ns);
+void guest_look_again_now(int64_t now_ns);
+extern __attribute__((visibility("hidden"))) _Atomic int64_t guest_look_at_ns;
+static inline void guest_look_again(int64_t now_ns)
+{
+	if (__builtin_expect(now_ns >= atomic_load_explicit(&guest_look_at_ns, memory_order_relaxed), 0))
+		guest_look_again_now(now_ns);
+}
 int64_t guest_attached_ns(void);
 /* `resil off` was said for this group, user or machine. */
 extern __attribute__((visibility("hidden"))) _Atomic bool guest_is_off; /* a marker file says so */

@@ -47,6 +47,19 @@ static inline void uncount(struct slot *s)
 		atomic_fetch_sub_explicit(&r->members[me].connections, 1, memory_order_relaxed);
 }
 
+/* The end of a connection that no hook has seen used, and of its call. */
+static inline __attribute__((always_inline)) void unused_closing(struct slot *s, uint64_t word, int fd)
+{
+	uint32_t call = slot_take_call(s, word);
+	if (__builtin_expect(call == SLOT_NO_CALL, 0))
+		return;
+	bool is_used = flow_is_used_unseen(s, fd);
+	if (__builtin_expect(is_used || !call_is_short(call) || !call_end_short(call), 0))
+		flow_unused_ends(s, call, fd, is_used);
+}
+
+static __attribute__((noinline)) void closing_otherwise(struct slot *s, int fd);
+
 void lifetime_closing(int fd)
 {
 	struct slot *s = slot_at(fd);
@@ -55,10 +68,25 @@ void lifetime_closing(int fd)
 	uint64_t word = slot_word(s);
 	if (slot_state_of(word) == SLOT_FREE)
 		return;
-	int saved = errno;
 	process_check();
-	detour_closing(fd);
 	word = slot_word(s);
+	bool is_detoured = atomic_load_explicit(&detour_any, memory_order_relaxed);
+	if (slot_state_of(word) != SLOT_OPEN || __builtin_expect(is_detoured, 0)) {
+		closing_otherwise(s, fd);
+		return;
+	}
+	/* Nothing here touches errno. */
+	unused_closing(s, word, fd);
+	uncount(s);
+	slot_end(s);
+	deadline_let_pass(fd);
+}
+
+static void closing_otherwise(struct slot *s, int fd)
+{
+	int saved = errno;
+	detour_closing(fd);
+	uint64_t word = slot_word(s);
 	if (slot_state_of(word) == SLOT_CONNECTING) {
 		bool has_twin = atomic_load(&s->traits) & TRAIT_TWIN;
 		if (!has_twin || !hand_over(s, word, fd))
@@ -68,7 +96,7 @@ void lifetime_closing(int fd)
 	if (slot_state_of(word) != SLOT_CONNECTING)
 		flow_closing(s, word, fd, clock_now_ns());
 	uncount(s);
-	slot_begin(fd, false, 0);
+	slot_end(s);
 	deadline_let_pass(fd);
 	errno = saved;
 }

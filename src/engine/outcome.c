@@ -74,34 +74,25 @@ static uint32_t finish_socket(struct slot *s, uint64_t word, enum slot_state to)
 	return call;
 }
 
-/* Among the member's open connections. */
-static inline void count_connection(struct slot *s)
-{
-	struct region *r = guest_region_now();
-	int32_t me = r ? __atomic_load_n(&r->me, __ATOMIC_RELAXED) : -1; /* may leave meanwhile */
-	if (me >= 0) {
-		atomic_fetch_or(&s->traits, TRAIT_COUNTED);
-		atomic_fetch_add_explicit(&r->members[me].connections, 1, memory_order_relaxed);
-	}
-}
-
 /* Most connections need no flow before their first octet, if that ever comes. A probe has one, which says that nothing
  * was sent yet (B7). */
 static bool opens_late(struct slot *s, uint64_t word)
 {
 	uint32_t call = slot_peek_call(s, word);
-	return call != CALL_NONE && call_guard(call)->opens_late && !call_is_probe(call) && !ambient_ns() &&
-	       !(atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_TWIN);
+	bool may = call != CALL_NONE && (call_is_short(call) || (call_guard(call)->opens_late && !call_is_probe(call)));
+	return may && !ambient_ns() && !(atomic_load_explicit(&s->traits, memory_order_relaxed) & TRAIT_TWIN);
 }
 
 /* The outcome that wants a flow at once, or none. */
 static __attribute__((noinline)) void succeeded_otherwise(struct slot *s, uint64_t word, int fd, int64_t now_ns)
 {
+	int64_t begun = atomic_load(&s->begun_ns) - atomic_load(&s->endpoint) * 1000LL; /* of a short call */
 	uint32_t call = finish_socket(s, word, SLOT_CONNECTED);
 	if (call == CALL_NONE)
 		return;
-	count_connection(s);
-	flow_open(s, (word & ~0xffULL) | SLOT_CONNECTED, fd, call, now_ns);
+	outcome_count_connection(s);
+	flow_open(s, (word & ~0xffULL) | SLOT_CONNECTED, fd, call, call_is_short(call) ? begun : call_begun_ns(call),
+		now_ns);
 }
 
 void outcome_succeeded(struct slot *s, uint64_t word, int fd, int64_t now_ns)
@@ -109,14 +100,7 @@ void outcome_succeeded(struct slot *s, uint64_t word, int fd, int64_t now_ns)
 	if (__builtin_expect(slot_state_of(word) != SLOT_CONNECTING, 0))
 		return;
 	if (__builtin_expect(opens_late(s, word), 1)) {
-		atomic_store_explicit(&s->forks, process_forks(), memory_order_relaxed);
-		atomic_store_explicit(&s->generation, policy_generation(), memory_order_relaxed);
-		if (!slot_change(s, word, SLOT_OPEN, false))
-			return;
-		/* Last: in CONNECTING it means another thing. Who uses the socket at this very moment takes the connect
-		 * for one that took no time. */
-		atomic_store_explicit(&s->begun_ns, now_ns, memory_order_relaxed);
-		count_connection(s);
+		outcome_opened(s, word, now_ns);
 		return;
 	}
 	succeeded_otherwise(s, word, fd, now_ns);
@@ -168,21 +152,23 @@ bool outcome_was_ended_elsewhere(const struct slot *s, int err, int64_t now_ns)
 
 void outcome_expired_elsewhere(struct slot *s, uint64_t word, int64_t now_ns)
 {
+	int64_t begun = atomic_load(&s->begun_ns);
 	uint32_t endpoint = atomic_load(&s->endpoint), call = finish_socket(s, word, SLOT_EXPIRED);
 	if (call != CALL_NONE)
-		call_attempt_failed(call, endpoint, FAILURE_CONNECT_TIMEOUT, now_ns);
+		call_attempt_failed(call, endpoint, FAILURE_CONNECT_TIMEOUT, begun, now_ns);
 }
 
 /* The connect failed with err (positive). to: where it went, when that is still known. */
 bool outcome_failed(struct slot *s, uint64_t word, int err, const struct sockaddr *to, socklen_t len, int64_t now_ns)
 {
+	int64_t begun = atomic_load(&s->begun_ns);
 	uint32_t endpoint = atomic_load(&s->endpoint), call = finish_socket(s, word, SLOT_SOCKET);
 	if (call == CALL_NONE)
 		return false;
 	enum failure_kind kind;
 	bool routed = err != ENETUNREACH || has_route(to, len);
 	if (failure_of_connect(err, routed, &kind) == CONNECT_FAILED)
-		return call_attempt_failed(call, endpoint, kind, now_ns);
+		return call_attempt_failed(call, endpoint, kind, begun, now_ns);
 	return call_attempt_is_local(call, now_ns) && err == ENETUNREACH;
 }
 

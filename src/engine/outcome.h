@@ -8,7 +8,10 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include "engine/guest.h"
+#include "engine/process.h"
 #include "engine/slot.h"
+#include "policy/policy.h"
 
 /* Input or output while the connect was under way has ended with this result, and errno: learns from it. Returns what
  * the app is to see, errno as it is to see it; a later state of the slot is the caller's to look at (io.h). */
@@ -19,6 +22,32 @@ int outcome_so_error(struct slot *s, int fd, int err);
 
 /* The outcome of the connect in `word`'s life of the slot; nothing when another thread was faster. */
 void outcome_succeeded(struct slot *s, uint64_t word, int fd, int64_t now_ns);
+/* Among the member's open connections. */
+static inline void outcome_count_connection(struct slot *s)
+{
+	struct region *r = guest_region_now();
+	int32_t me = r ? __atomic_load_n(&r->me, __ATOMIC_RELAXED) : -1; /* may leave meanwhile */
+	if (me >= 0) {
+		atomic_fetch_or(&s->traits, TRAIT_COUNTED);
+		atomic_fetch_add_explicit(&r->members[me].connections, 1, memory_order_relaxed);
+	}
+}
+/* The same where it is known that no flow is wanted yet: the slot becomes OPEN. */
+static inline void outcome_opened(struct slot *s, uint64_t word, int64_t now_ns)
+{
+	/* No flow is wanted, so the address has no health, and what stands in its place is the call's look-up. */
+	int64_t begun = atomic_load_explicit(&s->begun_ns, memory_order_relaxed) -
+			atomic_load_explicit(&s->endpoint, memory_order_relaxed) * 1000LL;
+	atomic_store_explicit(&s->forks, process_forks(), memory_order_relaxed);
+	atomic_store_explicit(&s->generation, policy_generation(), memory_order_relaxed);
+	if (!slot_change(s, word, SLOT_OPEN, false))
+		return;
+	/* Last: in CONNECTING they mean other things. Who uses the socket at this very moment takes the connect for one
+	 * that took no time. */
+	atomic_store_explicit(&s->begun_ns, now_ns, memory_order_relaxed);
+	atomic_store_explicit(&s->deadline_ns, begun, memory_order_relaxed);
+	outcome_count_connection(s);
+}
 /* err: positive. to: where it went, null when that is no longer known (the network said it later). True: the call is
  * over with it, and its destination was not to be had. */
 bool outcome_failed(struct slot *s, uint64_t word, int err, const struct sockaddr *to, socklen_t len, int64_t now_ns);

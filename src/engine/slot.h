@@ -53,7 +53,8 @@ enum slot_trait {
 struct slot {
 	_Atomic uint64_t word;		 /* state (low 8) | generation (high 32); any thread, CAS */
 	_Atomic uint64_t cookie;	 /* SO_COOKIE of the socket in CONNECTING and EXPIRED; 0: not read */
-	_Atomic int64_t deadline_ns;	 /* connect's limit; 0: none. Written before the slot is armed */
+	_Atomic int64_t deadline_ns;	 /* connect's limit; 0: none. Written before the slot is armed. OPEN: when its
+					    connect began */
 	_Atomic int64_t begun_ns;	 /* when its connect began; OPEN: when it was connected */
 	_Atomic int64_t send_timeout_us; /* the app's own SO_SNDTIMEO, 0: none */
 	_Atomic uint64_t
@@ -61,7 +62,8 @@ struct slot {
 	_Atomic uint32_t traits;
 	_Atomic uint32_t forks; /* OPEN: process_forks and policy_generation when it was connected */
 	_Atomic uint32_t generation;
-	_Atomic uint32_t endpoint; /* handle of the address that its connect goes to (core/endpoint.h), 0: none */
+	_Atomic uint32_t endpoint; /* handle of the address that its connect goes to (core/endpoint.h), 0: none. Of a
+				      short call: how many us before its connect it began */
 };
 _Static_assert(sizeof(struct slot) == 64, "a slot is a cache line");
 
@@ -123,6 +125,13 @@ static inline bool slot_change(struct slot *s, uint64_t seen, enum slot_state to
 	uint64_t next = (seen & ~0xffULL) + (uint64_t)to + ((uint64_t)is_new_life << 32);
 	return atomic_compare_exchange_strong_explicit(
 		&s->word, &seen, next, memory_order_acq_rel, memory_order_relaxed);
+}
+/* The number is untracked from here on; what is written of a life that has ended means nothing. */
+static inline void slot_end(struct slot *s)
+{
+	uint64_t seen = slot_word(s);
+	while (slot_state_of(seen) != SLOT_FREE && !slot_change(s, seen, SLOT_FREE, true))
+		seen = slot_word(s);
 }
 /* The call of the slot's life in `word`, or once it is connected the number of its flow. put: by the owner of STARTING,
  * or for a twin. take: once, by whoever gives the verdict; SLOT_NO_CALL when there is none, or it belongs to another

@@ -676,12 +676,69 @@ static void race_at_probe_timeout(struct region *r)
 		RACES, settled, expired, both);
 }
 
+/* The short roads do what the long ones do, or nothing. */
+static bool both_same(struct region *r, uint32_t a, uint32_t b, int64_t now)
+{
+	struct circuit_view one = *look(r, a, now), *two = look(r, b, now);
+
+	memcpy(one.name, two->name, sizeof one.name);
+	return memcmp(&one, two, sizeof one) == 0;
+}
+
+static void short_roads(struct region *r)
+{
+	uint32_t a = fresh(r, "long:1"), b = fresh(r, "short:1");
+	struct destination *d = &r->destinations[b];
+	int64_t now = 100000 * MS;
+	struct circuit_token token;
+	uint16_t generation = 0xffff;
+
+	circuit_keep_rules(r, b, &plain);
+	tap_ok(circuit_admit(r, a, &plain, now, &token) == BREAKER_ADMIT &&
+			circuit_admit_plain(r, b, now, &generation) && generation == token.generation &&
+			both_same(r, a, b, now) && look(r, b, now)->in_flight == 1,
+		"a call is admitted by the short road as by the long one");
+	circuit_settle(r, &token, &plain, BREAKER_NEUTRAL, 0, true, now, -1);
+	tap_ok(circuit_settle_plain(r, b, d->life, generation) && both_same(r, a, b, now) &&
+			look(r, b, now)->in_flight == 0 && look(r, b, now)->neutral == 1,
+		"and ends neutral");
+	tap_ok(!circuit_settle_plain(r, b, d->life + 1, generation) && both_same(r, a, b, now),
+		"not where the place is another destination's by now (B17)");
+	tap_ok(!circuit_settle_plain(r, b, d->life, (uint16_t)(generation + 1)) && both_same(r, a, b, now),
+		"nor of another generation (B2)");
+	call(r, a, &plain, BREAKER_FAILURE, now);
+	call(r, b, &plain, BREAKER_FAILURE, now);
+	tap_ok(!circuit_settle_plain(r, b, d->life, generation) && both_same(r, a, b, now),
+		"nor where a streak goes on: the long road leaves it (B12)");
+	for (int i = 0; i < 4; i++) {
+		call(r, a, &plain, BREAKER_FAILURE, now);
+		call(r, b, &plain, BREAKER_FAILURE, now);
+	}
+	tap_ok(!circuit_admit_plain(r, b, now, &generation) && look(r, b, now)->state == BREAKER_OPEN &&
+			look(r, b, now)->in_flight == 0,
+		"nobody is admitted while it is open");
+	call(r, b, &plain, BREAKER_FAILURE, now);
+	now += 1000 * MS;
+	tap_ok(!circuit_admit_plain(r, b, now, &generation) && look(r, b, now)->state == BREAKER_OPEN,
+		"nor when its time is up: that is a probe's (B5)");
+	circuit_reset(r, b, now);
+	tap_ok(look(r, b, now)->state == BREAKER_CLOSED && d->run != 0 && !circuit_admit_plain(r, b, now, &generation),
+		"nor while a run of rejections has not ended");
+	call(r, b, &plain, BREAKER_NEUTRAL, now);
+	tap_ok(d->run == 0 && circuit_admit_plain(r, b, now, &generation) &&
+			circuit_settle_plain(r, b, d->life, generation),
+		"the long road has ended it");
+	circuit_force(r, b, BREAKER_FORCED_CLOSED, 0, now);
+	tap_ok(!circuit_admit_plain(r, b, now, &generation) && look(r, b, now)->in_flight == 0,
+		"nor in a mode set by hand (B15)");
+}
+
 int main(void)
 {
 	struct region r;
 	void (*const stories[])(struct region *) = {opening, stale, expiry, modes, others, seeds, without_record,
-		lines_of_workers, between_processes, hammer_by_processes, hammer_by_threads, race_at_probe_timeout,
-		kill_holders};
+		short_roads, lines_of_workers, between_processes, hammer_by_processes, hammer_by_threads,
+		race_at_probe_timeout, kill_holders};
 
 	report = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	snprintf(dir, sizeof dir, "%s/resil-circuit-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
