@@ -8,9 +8,9 @@ setup() {
 	common_setup
 	shim=$build/detoured/libresil.so
 	start echo bare python3 -u -c '
-import socket, threading
+import socket, sys, threading
 l = socket.create_server(("127.0.0.1", 0), backlog=64)
-print("port", l.getsockname()[1])
+sys.stdout.write("port %d\n" % l.getsockname()[1])
 def serve(c):
     n = 0
     try:

@@ -433,9 +433,9 @@ print(socket.getaddrinfo(sys.argv[1], int(sys.argv[2]), type=socket.SOCK_STREAM,
 
 hung_server() {
 	start hung bare python3 -u -c '
-import socket, time
+import socket, sys, time
 l = socket.create_server(("127.0.0.1", 0))
-print("port", l.getsockname()[1], flush=True)
+sys.stdout.write("port %d\n" % l.getsockname()[1])
 kept = []
 while True: kept.append(l.accept()[0])'
 	wait_until file_has '^port ' "$dir/hung.out"
