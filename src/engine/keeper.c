@@ -141,7 +141,7 @@ static bool has_made(int word)
 /* Our end of the pipe, or -errno. */
 static int make(void *ctx)
 {
-	int ends[2];
+	int ends[2] = {-1, -1};
 	(void)ctx;
 	int r = is_own_namespace() ? (int)SYS2(SYS_pipe2, ends, O_CLOEXEC) : -ENOSYS;
 	if (r != 0)
