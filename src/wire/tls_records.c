@@ -1,6 +1,7 @@
 /* See tls_records.h. */
 #include "wire/tls_records.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum record { CHANGE = 20, ALERT, HANDSHAKE, DATA };
@@ -363,7 +364,9 @@ static unsigned feed(struct tls_records *t, bool is_client, const uint8_t *p, si
 
 void tls_records_init(struct tls_records *t)
 {
-	memset(t, 0, sizeof *t);
+	/* Without the room for the name, most of it: how much of that is filled is said beside it. */
+	memset(t, 0, offsetof(struct tls_records, name));
+	memset(&t->suite, 0, sizeof *t - offsetof(struct tls_records, suite));
 }
 
 static unsigned feed_vector(struct tls_records *t, bool is_client, const struct iovec *iov, int count, size_t limit)
