@@ -280,6 +280,14 @@ deb-check:
 	@$(MAKE_ALL) all deb
 	@BUILD=$(BUILD) scripts/check tests/package/deb.bats
 
+# From a bare Debian in a folder on (root, a mirror, many minutes): the README's commands until a service is guarded and seen, the
+# container's recipe, the package.
+.PHONY: machine-check
+machine-check:
+	@scripts/deps machine
+	@$(MAKE_ALL) all deb
+	@BUILD=$(BUILD) FILE_TIMEOUT=5400 scripts/check tests/package/machine.bats
+
 c_files := $(wildcard src/*/*.[ch] tests/unit/*.[ch] tests/model/*.[ch] tests/torture/*.[ch] tests/interleave/*.[ch] tests/fuzz/*.[ch] tests/programs/*.[ch])
 .PHONY: format lint clean
 format:

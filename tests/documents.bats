@@ -69,6 +69,8 @@ runs_bare() {
 		run bare man --warnings -E UTF-8 -l "$root/doc/$page"
 		assert_success
 		refute_output --partial "warning:"
+		run mandoc -Tlint -W warning "$root/doc/$page"
+		assert_output ""
 	done
 }
 

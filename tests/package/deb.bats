@@ -19,7 +19,7 @@ setup() {
 	refute_output --partial ld.so.preload
 	[ "$(awk '$6 ~ "^./etc/." && $1 !~ /^d/ { print $6 }' <<<"$output")" = ./etc/resil/resil.conf.example ]
 	for file in usr/bin/resil usr/lib/libresil.so usr/share/man/man1/resil.1.gz usr/share/man/man5/resil.conf.5.gz usr/share/man/man7/libresil.7.gz \
-		usr/share/bash-completion/completions/resil usr/share/doc/resil/examples/prometheus/resil-alerts.yml usr/share/doc/resil/cookbook.md; do
+		usr/share/bash-completion/completions/resil usr/share/zsh/vendor-completions/_resil usr/share/fish/vendor_completions.d/resil.fish usr/share/doc/resil/examples/prometheus/resil-alerts.yml usr/share/doc/resil/cookbook.md; do
 		assert_output --regexp " \./$file(\.gz)?"$'(\n|$)'
 	done
 	run dpkg-deb -f "$deb" Depends
