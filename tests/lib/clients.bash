@@ -51,6 +51,8 @@ caller() {
 	php) cmd=(php -d default_socket_timeout=60 "$programs/fetch.php" "$host" "$port" ${tls:+"$tls"}) ;;
 	ruby) cmd=(ruby "$programs/fetch.rb" "$host" "$port" ${tls:+"$tls"}) ;;
 	perl) cmd=(perl "$programs/fetch.pl" "$host" "$port" ${tls:+"$tls"}) ;;
+	# What git starts for it, itself: it outlives a git that is killed.
+	git) cmd=(env GIT_SSL_NO_VERIFY=1 bash -c 'exec "$(git --exec-path)/git-remote-https" origin "$0" <<<list' "${scheme:-http}://$host:$port/x.git") ;;
 	redis-cli) cmd=(redis-cli -e -h "$host" -p "$port" get x) ;;
 	psql) cmd=(env PGSSLMODE="${sslmode:-disable}" PGGSSENCMODE=disable psql -w -h "$host" -p "$port" -U nobody -c 'select 1' nowhere) ;;
 	# Of what it reads it makes nothing: good is a whole answer of 200.

@@ -15,3 +15,4 @@ setup() {
 @test "wget: servers that fail inside TLS and in its handshake: an error at the limit, and the fifth opens (A1 A8 A9 A10 A14 C1 C5 C6)" { row wget; }
 @test "s_client: servers that fail inside TLS and in its handshake: an error at the limit, and the fifth opens (A1 A8 A9 A10 A14 C1 C5 C6)" { row s_client; }
 @test "psql: servers that fail inside TLS and in its handshake: an error at the limit, and the fifth opens (A1 A8 A9 A10 A14 C1 C5 C6)" { row psql; }
+@test "git: servers that fail inside TLS and in its handshake: an error at the limit, and the fifth opens (A1 A8 A9 A10 A14 C1 C5 C6)" { row git; }
