@@ -88,7 +88,7 @@ two_at_once() {
 	for i in 1 2 3 4 5; do waiter "waiter$i" "$server_port" "in-$i" "$i"; done
 	assert_equal "$(resil status | cut -f8)" "1/1"
 	run resil why
-	assert_output --partial "is closed, and all of its 1 places are taken: resil rejects further calls with ECONNREFUSED, or lets them wait"
+	assert_output --partial "is closed, and its one place is taken: resil rejects further calls with ECONNREFUSED, or lets them wait"
 	assert_output --partial "Bulkhead: 1 of 1 places taken, 5 wait for one, 0 rejected for want of one; max_concurrent = 1 (RESIL_SET), max_wait = 20s (RESIL_SET)"
 	resil which "127.0.0.1:$server_port" | grep -P '^places	1 of 1 taken	app$'
 	read -r error _ <<<"$(dial -a)"

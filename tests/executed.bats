@@ -29,8 +29,7 @@ def serve(c):
 while True:
     threading.Thread(target=serve, args=(l.accept()[0],)).start()
 '
-	wait_until file_has '^port ' "$dir/echo.out"
-	has_said port 'port ' "$dir/echo.out"
+	wait_until says port 'port ' "$dir/echo.out"
 }
 teardown() {
 	local pid

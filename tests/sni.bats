@@ -90,7 +90,7 @@ except ConnectionResetError:
 	conf "${rules[@]}" 'answer_timeout = 300ms'
 	for i in 1 2; do
 		run by_name pay.test under --max-time 20 /
-		assert_failure 55
+		assert_failure 56
 	done
 	state_is "pay.test:$server_port" open
 	run by_name pay.test under --max-time 20 /
