@@ -100,7 +100,7 @@ setup() {
 	origin first
 	set_cache 1h
 	local url=http://127.0.0.1:$first_port
-	for i in 1 2 3; do start "many$i" under curl -sS --parallel "$url/length/[1000-1060]" -o /dev/null; done
+	for i in 1 2 3; do start "many$i" under curl -sS --parallel --parallel-max 8 "$url/length/[1000-1060]" -o /dev/null; done
 	for i in 1 2 3; do p=many${i}_pid; wait "${!p}"; done
 	away
 	for i in 1000 1030 1060; do assert_equal "$(get "$url/length/$i" | wc -c)" "$i"; done
