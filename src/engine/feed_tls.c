@@ -17,15 +17,15 @@ void feed_tls_begins(struct feed *x, size_t before)
 void feed_tunnel_begins(struct feed *x)
 {
 	struct flow *f = x->f;
+	flow_mark(f, FLOW_IS_HEARD | FLOW_IS_TUNNEL); /* what is sent next is looked at still */
 	atomic_store(&f->kind, FLOW_OPAQUE);
 	flow_note_answer(f);
 	flow_unmark(f, FLOW_IS_WHOLE);
-	flow_mark(f, FLOW_IS_TUNNEL);
 }
 
 bool feed_tunnel_sends(struct feed *x, const struct octets *o)
 {
-	flow_unmark(x->f, FLOW_IS_TUNNEL);
+	flow_unmark(x->f, FLOW_IS_TUNNEL | FLOW_IS_HEARD);
 	if (feed_tls_is_hello(o)) {
 		feed_tls_begins(x, 0);
 		return true;

@@ -61,12 +61,18 @@ enum flow_mark {
 	FLOW_IS_REJECTED = 1 << 13,	  /* inside TLS: the next octets that go are refused (B20) */
 	FLOW_IS_CUT = 1 << 16,	    /* inside TLS: its ciphertext has ended, and what came before may lie unread */
 	FLOW_IS_RESET = 1 << 17,    /* and so by a reset */
-	FLOW_IS_TUNNEL = 1 << 18,   /* by CONNECT, opaque: its first octets tell whether TLS goes on there */
+	FLOW_IS_TUNNEL = 1 << 19,   /* by CONNECT, opaque: its first octets tell whether TLS goes on there */
 	FLOW_MAY_BE_MANY = 1 << 15, /* TLS from outside, many calls perhaps: some came, and nobody has read it yet */
 	FLOW_IS_HEARD = 1 << 18,    /* its kind is FLOW_UNKNOWN or one before: what is sent is looked at */
 	FLOW_IS_INHERITED =
 		1 << 9, /* its call is a forked parent's: its limits hold here, the verdict is not ours (E4) */
 };
+
+_Static_assert((FLOW_HAS_TRIED ^ FLOW_OWES ^ FLOW_IS_KEPT ^ FLOW_IS_ASKING ^ FLOW_IS_WHOLE ^ FLOW_HAS_WAITED ^
+		       FLOW_IS_UNSEEN ^ FLOW_HAS_LIMITS ^ FLOW_HAS_SENT ^ FLOW_IS_INHERITED ^ FLOW_IS_FORGIVEN ^
+		       FLOW_IS_INSIDE ^ FLOW_MAY_HAVE_ANSWERED ^ FLOW_IS_REJECTED ^ FLOW_IS_SEEN ^ FLOW_MAY_BE_MANY ^
+		       FLOW_IS_CUT ^ FLOW_IS_RESET ^ FLOW_IS_HEARD ^ FLOW_IS_TUNNEL) == (1 << 20) - 1,
+	"each has a bit of its own");
 
 struct flow {
 	_Alignas(64) _Atomic uint64_t word; /* turn (high 32) | phase (low 8) */
