@@ -274,6 +274,14 @@ fast_open() { # CASE
 	assert_output "${bare_output}timed out"
 }
 
+@test "a handler forks in the midst of a blocking connect: the child, whose call it is not, uses it at once (E4)" {
+	run bare "$bin/fork_in_handler"
+	assert_output ok
+	shim_part
+	run under "$bin/fork_in_handler"
+	assert_success
+	assert_output ok
+}
 @test "forks in a loop while other threads connect, look names up and meet limits: nothing hangs (CP6 E4)" {
 	peer full 127.0.0.1 full
 	peer server 127.0.0.1 answer

@@ -225,8 +225,9 @@ static inline __attribute__((always_inline)) enum connect_begun begin_guarded_he
 	atomic_store_explicit(&s->deadline_ns, at->limit_ns ? now + at->limit_ns : 0, memory_order_relaxed);
 	atomic_store_explicit(&s->cookie, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->endpoint, g->endpoint, memory_order_relaxed);
-	if (traits & (TRAIT_TOLD | TRAIT_TWIN))
-		atomic_fetch_and_explicit(&s->traits, ~(uint32_t)(TRAIT_TOLD | TRAIT_TWIN), memory_order_relaxed);
+	const uint32_t past = TRAIT_TOLD | TRAIT_TWIN | TRAIT_INHERITED; /* of a connect before */
+	if (traits & past)
+		atomic_fetch_and_explicit(&s->traits, ~past, memory_order_relaxed);
 	slot_put_call(s, word, call);
 	/* Before the system call: another thread's event loop may see the outcome first. */
 	if (!slot_change(s, word, SLOT_CONNECTING, false)) {

@@ -142,7 +142,7 @@ HOT_FRAME int everyday_connect(int fd, const struct sockaddr *to, socklen_t len)
 	else
 		r = connect_bounded_twice(g, s, word, fd, to, len, now);
 	uint32_t since = atomic_load_explicit(&s->traits, memory_order_relaxed);
-	if (__builtin_expect(r == 0 && !(since & (TRAIT_TWIN | TRAIT_EARLY)), 1)) {
+	if (__builtin_expect(r == 0 && !(since & (TRAIT_TWIN | TRAIT_EARLY | TRAIT_INHERITED)), 1)) {
 		outcome_opened(s, word, clock_now_ns());
 		return 0;
 	}

@@ -182,8 +182,10 @@ static __attribute__((noinline)) void wait_for_start(struct slot *s, uint64_t wo
 			continue;
 		int64_t now = clock_now_ns();
 		until = until ? until : now + START_NS;
-		if (now >= until || guest_is_restricted())
+		if (now >= until || guest_is_restricted()) {
+			slot_change(s, word, SLOT_CONNECTED, false); /* nobody waits for it twice */
 			return;
+		}
 		sched_yield();
 	}
 }

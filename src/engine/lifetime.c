@@ -185,10 +185,12 @@ void lifetime_forked(void)
 		struct slot *s = slot_at(fd);
 		if (slot_state_of(slot_word(s)) == SLOT_OPEN)
 			flow_start_inherited(s, slot_word(s));
-		if (slot_state_of(slot_word(s)) == SLOT_CONNECTING)
+		if (slot_state_of(slot_word(s)) == SLOT_CONNECTING) {
 			atomic_store(&s->call, 0);
-		else
+			atomic_fetch_or(&s->traits, TRAIT_INHERITED); /* a handler may return into it */
+		} else {
 			flow_forked(s);
+		}
 		/* Another thread of the parent's stood in the middle of a connect. */
 		if (slot_state_of(slot_word(s)) == SLOT_STARTING) {
 			atomic_store(&s->call, 0);

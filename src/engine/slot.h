@@ -47,7 +47,8 @@ enum slot_trait {
 	TRAIT_TOLD = 1 << 4,  /* the app has learnt of the expiry by connect or SO_ERROR */
 	TRAIT_BOUNDED =
 		1 << 6, /* a blocking connect has set SO_SNDTIMEO for itself; left so when a handler jumps out of it */
-	TRAIT_COUNTED = 1 << 5, /* counted in the member's open connections */
+	TRAIT_COUNTED = 1 << 5,	  /* counted in the member's open connections */
+	TRAIT_INHERITED = 1 << 7, /* in a fork's child: its connect was under way, and the call is the parent's */
 };
 
 struct slot {
