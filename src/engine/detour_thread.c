@@ -438,7 +438,7 @@ static void arrive(const struct detour_message *m, const int *fds, int n, int64_
 		d->socket[i] = -1;
 	take_sockets(d, m->sockets, fds, n);
 	if (me.is_keeper && !may_keep(d, m)) {
-		for (int i = 0; i < DETOUR_SOCKETS; i++)
+		for (enum detour_socket i = DETOUR_APP; i < DETOUR_SOCKETS; i++)
 			shut(d, i, false);
 		return;
 	}
