@@ -39,9 +39,13 @@ static inline uint32_t call_begin_short(uint32_t kept, uint16_t generation)
 	atomic_fetch_add_explicit(&call_live, 1, memory_order_relaxed);
 	return CALL_SHORT | kept << CALL_SHORT_KEPT | generation;
 }
+static inline uint32_t call_short_number(uint32_t call)
+{
+	return (call & ~CALL_SHORT) >> CALL_SHORT_KEPT;
+}
 static inline const struct guard *call_short_guard(uint32_t call)
 {
-	return &guard_kept((call & ~CALL_SHORT) >> CALL_SHORT_KEPT)->guard;
+	return &guard_kept(call_short_number(call))->guard;
 }
 /* It ends neutral. False: it is to be ended by call_end. */
 static inline bool call_end_short(uint32_t call)

@@ -192,6 +192,7 @@ static void look_again(struct feed *x, struct requests *r)
 	if (f->generation == policy_generation() && guard_is_current(&origin))
 		return;
 	guard_move(&f->guard, r->origin);
+	f->kept = (uint32_t)FLOW_KEPT_UNASKED;
 	flow_follow_reload(f, x->fd, feed_now(x));
 	r->origin = guard_place(&f->guard);
 }
@@ -260,6 +261,8 @@ void feed_requests_start(struct flow *f)
 void feed_requests_end(struct flow *f)
 {
 	struct requests *r = requests_of(f);
-	if (r)
-		guard_move(&f->guard, r->origin);
+	if (!r)
+		return;
+	guard_move(&f->guard, r->origin);
+	f->kept = (uint32_t)FLOW_KEPT_UNASKED;
 }

@@ -61,6 +61,7 @@ static void fill(
 	struct flow *f, uint32_t call, int64_t begun_ns, int64_t connected_ns, uint32_t generation, uint32_t forks)
 {
 	f->guard = *call_guard(call);
+	f->kept = call_is_short(call) ? call_short_number(call) : (uint32_t)FLOW_KEPT_UNASKED;
 	f->generation = generation;
 	f->named = 0;
 	f->connected_ns = connected_ns;
@@ -357,6 +358,7 @@ __attribute__((noinline)) void flow_follow_reload(struct flow *f, int fd, int64_
 	struct addr a;
 	struct guard g;
 	bool is_evicted = !guard_is_current(&f->guard);
+	f->kept = (uint32_t)FLOW_KEPT_UNASKED;
 	f->generation = policy_generation();
 	f->guard.has_circuit &= !is_evicted;
 	if (!peer_of(fd, &a) || !guard_find(&a, now_ns, &g))
@@ -426,13 +428,24 @@ static inline __attribute__((always_inline)) enum flow_begun make_call_here(
 	int64_t now_ns = *now;
 	struct admission_slot slot;
 	const struct guard *g = &f->guard;
-	struct circuit_token token = {.lease = -1, .begun_ns = now_ns};
+	struct circuit_token token;
 	*call = CALL_NONE;
 	guest_follow_reload(g->region);
 	if (__builtin_expect(f->generation != policy_generation() || !guard_is_current(g), 0))
 		flow_follow_reload(f, fd, now_ns);
 	if (guest_is_bypassed(g->region))
 		return FLOW_BEGUN;
+	uint16_t generation;
+	/* As the everyday connect's: no record. A closed circuit admits both those who ask and those who pass. */
+	if (__builtin_expect(f->kept == (uint32_t)FLOW_KEPT_UNASKED, 0))
+		f->kept = guard_number(g);
+	uint32_t kept = f->kept;
+	if (__builtin_expect(kept != FLOW_NOT_KEPT, 1) &&
+		circuit_admit_plain(g->region, g->destination, now_ns, &generation)) {
+		*call = call_begin_short(kept, generation);
+		return FLOW_BEGUN;
+	}
+	token = (struct circuit_token){.lease = -1, .begun_ns = now_ns};
 	if (g->has_circuit && gate != FLOW_PASSES && is_rejected(f, now_ns, &token))
 		return FLOW_REJECTED;
 	if (g->has_circuit && gate == FLOW_PASSES)
@@ -478,6 +491,7 @@ enum flow_begun flow_begin_call(
 		if (place != guard_place(&f->guard))
 			release_hold(f, now_ns);
 		guard_move(&f->guard, place);
+		f->kept = (uint32_t)FLOW_KEPT_UNASKED;
 	}
 	uint64_t owned = (seen & ~0xffULL) | FLOW_OWNED;
 	uint32_t call;
@@ -520,6 +534,7 @@ static void take_guard(struct flow *f, const struct guard *to, int64_t now_ns)
 	if (guard_place(&f->guard) != guard_place(to))
 		release_hold(f, now_ns);
 	f->guard = *to;
+	f->kept = (uint32_t)FLOW_KEPT_UNASKED;
 	mark_limits(f);
 }
 

@@ -96,6 +96,7 @@ struct flow {
 	struct guard guard;
 	uint32_t generation; /* of the configuration that guard is of */
 	uint32_t named;	     /* the generation in which what the connection says was looked at; 0: not yet */
+	uint32_t kept;	     /* the number by which that guard is kept as it is (guard.h), or as below */
 	uint8_t first[SNIFF_CLIENT_MAX]; /* the client's first octets, until they settle what it speaks */
 	uint8_t first_count;
 	uint8_t carried_count;
@@ -108,6 +109,8 @@ struct flow {
 	struct deadline_header_edit carried[DEADLINE_HEADER_CARRY];
 };
 _Static_assert(sizeof(struct flow) == 1024, "a power of two: every receive and send comes from a number to its flow");
+
+enum { FLOW_NOT_KEPT, FLOW_KEPT_UNASKED = -1 };
 
 /* The flow of a slot's life, not held: only for a look, or a mark that does no harm on another. Null: there is none. */
 extern __attribute__((visibility("hidden"))) struct pool flow_pool;

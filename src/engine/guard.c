@@ -376,6 +376,15 @@ static bool may_be_kept(const struct guard *g)
 	       !g->limits.keepalive_s && !g->user_timeout_ms && !g->section;
 }
 
+__attribute__((noinline)) uint32_t guard_number(const struct guard *g)
+{
+	if (!g->has_circuit || g->region->is_read_only || g->enforces || g->limits.bulkhead || g->section ||
+		g->endpoint)
+		return 0;
+	circuit_keep_rules(g->region, g->destination, &g->rules);
+	return kept_of(g);
+}
+
 /* Not in the cache: asks the policy and the registry. */
 static __attribute__((noinline)) bool find_anew(
 	const struct addr *a, const struct name_key *key, const struct name_ref *ref, int64_t now_ns, struct guard *g)

@@ -64,6 +64,10 @@ static inline const struct guard_kept *guard_kept(uint32_t number)
 {
 	return &guard_kept_table[number];
 }
+/* Of a guard that is current: the number by which it is kept for the calls that go on by it on a connection which is
+ * there, whatever their limits. 0: they need more (a bulkhead, a circuit by request, its address's health), or there is
+ * no room. */
+uint32_t guard_number(const struct guard *g);
 /* The everyday answer: the number of the guard that is kept, 0: ask guard_find. */
 uint32_t guard_find_kept(const struct addr *a, int64_t now_ns);
 

@@ -187,19 +187,37 @@ static void frames(struct stream s, int round)
 
 /* A request and its answer on a kept connection; the other end's read and write, which mean nothing to the shim, are in
  * it. */
-static void exchanges(struct stream s, int round)
-{
-	static const char ask[] = "GET / HTTP/1.1\r\nHost: a\r\n\r\n", answer[] = "HTTP/1.1 204 None\r\n\r\n";
-	char to[sizeof ask + sizeof answer];
+static const struct talk {
+	const char *name, *ask, *answer;
+} http1 = {"HTTP/1", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 204 None\r\n\r\n"},
+  resp = {"RESP", "*1\r\n$4\r\nPING\r\n", "+PONG\r\n"}, unframed = {"unframed", "stats\n", "12 34\n"},
+  limited = {"unframed, with limits", "stats\n", "12 34\n"};
 
-	section_begin("request and answer", "HTTP/1", round);
+static void exchanges(struct stream s, const struct talk *t, int round)
+{
+	size_t ask = strlen(t->ask), answer = strlen(t->answer);
+	char to[64];
+
+	section_begin("request and answer", t->name, round);
 	for (int i = 0; i < times; i++) {
-		must(write(s.near, ask, sizeof ask - 1) == sizeof ask - 1);
-		must(read(s.far, to, sizeof to) == sizeof ask - 1);
-		must(write(s.far, answer, sizeof answer - 1) == sizeof answer - 1);
-		must(read(s.near, to, sizeof to) == sizeof answer - 1);
+		must(write(s.near, t->ask, ask) == (ssize_t)ask);
+		must(read(s.far, to, sizeof to) == (ssize_t)ask);
+		must(write(s.far, t->answer, answer) == (ssize_t)answer);
+		must(read(s.near, to, sizeof to) == (ssize_t)answer);
 	}
 	section_end();
+}
+
+/* Of a connection of its own; the first exchange settles what it speaks. */
+static void exchanges_at(const struct sockaddr_in *at, int listening, const struct talk *t, int rounds)
+{
+	struct stream s = {.near = new_socket(0)};
+
+	must(measured(s.near, at) == 0 && (s.far = accept(listening, NULL, NULL)) >= 0);
+	for (int i = 0; i < rounds; i++)
+		exchanges(s, t, i);
+	close(s.near);
+	close(s.far);
 }
 
 static void copies_of(int fd, const char *which, int round)
@@ -343,12 +361,14 @@ static void refused(int round)
 	close_many();
 }
 
-static int bound(struct sockaddr_in *at, int listens)
+/* host: the last octet of its address. */
+static int bound(struct sockaddr_in *at, int listens, int host)
 {
 	int fd = new_socket(0);
 	socklen_t len = sizeof *at;
 
 	*at = local_address(0);
+	at->sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + (in_addr_t)host);
 	must(bind(fd, (struct sockaddr *)at, sizeof *at) == 0 && (!listens || listen(fd, TIMES_MAX + 1) == 0));
 	must(getsockname(fd, (struct sockaddr *)at, &len) == 0);
 	return fd;
@@ -392,8 +412,8 @@ static void hooks(int rounds, const char *resil)
 	/* No socket was made yet: there is no table. */
 	for (int i = 0; i < rounds; i++)
 		transfers_of((struct stream){pair[0], pair[1]}, NULL, "no socket yet", i);
-	listener = bound(&server, 1);
-	must((fd = bound(&nobody, 0)) >= 0);
+	listener = bound(&server, 1, 1);
+	must((fd = bound(&nobody, 0, 1)) >= 0);
 	fd = connected(ntohs(server.sin_port));
 	int far = accept(listener, NULL, NULL);
 	must(far >= 0);
@@ -420,10 +440,9 @@ static void hooks(int rounds, const char *resil)
 	tls_pair((struct stream){fd, far}, ends);
 	for (int i = 0; i < rounds; i++)
 		tls_records(ends, i);
-	struct stream http1 = {.near = connected(ntohs(server.sin_port))};
-	must((http1.far = accept(listener, NULL, NULL)) >= 0);
-	for (int i = 0; i < rounds; i++)
-		exchanges(http1, i);
+	exchanges_at(&server, listener, &http1, rounds);
+	exchanges_at(&server, listener, &resp, rounds);
+	exchanges_at(&server, listener, &unframed, rounds);
 	for (int i = 0; i < rounds; i++) {
 		connects(i);
 		refused(i);
@@ -434,6 +453,10 @@ static void hooks(int rounds, const char *resil)
 		transfers_of((struct stream){pair[0], pair[1]}, "read", "beside a thread of ours", i);
 		transfers_of((struct stream){pair[0], pair[1]}, "write", "beside a thread of ours", i);
 	}
+	/* Last: limits bring the thread that holds them, too. */
+	struct sockaddr_in bounding;
+	must((fd = bound(&bounding, 1, 2)) >= 0);
+	exchanges_at(&bounding, fd, &limited, rounds);
 }
 
 int main(int argc, char **argv)
