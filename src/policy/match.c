@@ -60,7 +60,9 @@ static bool name_fits(const struct pattern *p, const char *name, size_t len)
 
 static bool said_fits(const struct pattern *p, const char *said)
 {
-	size_t len = said ? strlen(said) : 0, host_len = p->host_len;
+	if (!said)
+		return false;
+	size_t len = strlen(said), host_len = p->host_len;
 	if (p->host[0] == '.')
 		return len > host_len && memcmp(said + len - host_len, p->host, host_len) == 0;
 	return len == host_len && memcmp(said, p->host, len) == 0;

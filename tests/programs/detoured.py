@@ -421,7 +421,13 @@ def witness():
 
 
 def threads():
-    return sorted(open(f'/proc/self/task/{t}/comm').read().strip() for t in os.listdir('/proc/self/task'))
+    names = []
+    for t in os.listdir('/proc/self/task'):
+        try:
+            names.append(open(f'/proc/self/task/{t}/comm').read().strip())
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it has ended meanwhile
+    return sorted(names)
 
 
 def quiet():
