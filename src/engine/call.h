@@ -103,6 +103,11 @@ void call_end(uint32_t call, enum breaker_outcome outcome, enum failure_kind kin
 const struct guard *call_guard(uint32_t call);
 /* When the call began: its first connect, or the look-up before it. Not of a short one. */
 int64_t call_begun_ns(uint32_t call);
+/* The same of any; of a short one that is short_ns, which its slot or flow knows. */
+static inline int64_t call_began_at(uint32_t call, int64_t short_ns)
+{
+	return call_is_short(call) ? short_ns : call_begun_ns(call);
+}
 /* The same for a call that is to wait first, or is not to be, since its connect of now_ns is rejected. Once a call: its
  * look-up is taken. */
 int64_t call_would_begin_ns(const struct guard *g, int64_t now_ns);

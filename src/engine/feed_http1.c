@@ -4,7 +4,7 @@
 #include <strings.h>
 #include <sys/socket.h>
 
-#include "base/noarray.h"
+#include "base/hot.h"
 #include "base/real.h"
 #include "engine/feed.h"
 #include "engine/wheel.h"
@@ -165,7 +165,7 @@ static inline bool announce_plain(struct feed *x, const struct octets *o, struct
 	return true;
 }
 
-NO_ARRAY enum exchange_asked exchange_asks_http1(
+HOT_FRAME enum exchange_asked exchange_asks_http1(
 	struct flow *f, struct slot *s, uint64_t word, int fd, const struct octets *o, struct sending *sending)
 {
 	int saved = errno;
@@ -205,7 +205,7 @@ void feed_http1_announce(struct feed *x, const struct octets *o, struct sending 
 }
 
 /* A plain answer has come: its head, and its end where that is here. */
-static inline NO_ARRAY void answer_came(struct feed *x, const struct http1_plain *answer)
+static inline HOT_FRAME void answer_came(struct feed *x, const struct http1_plain *answer)
 {
 	struct flow *f = x->f;
 	uint64_t word = flow_word(f);
@@ -250,7 +250,7 @@ void feed_http1_came(struct feed *x, const struct octets *o, size_t n)
 	came(x, o, n);
 }
 
-NO_ARRAY bool exchange_came_http1(
+HOT_FRAME bool exchange_came_http1(
 	struct flow *f, struct slot *s, uint64_t word, int fd, const struct octets *o, size_t n)
 {
 	int saved = errno;

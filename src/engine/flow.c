@@ -199,7 +199,7 @@ uint64_t flow_start(struct slot *s, uint64_t word)
 		wait_for_start(s, word);
 		return slot_word(s);
 	}
-	begun = call_is_short(call) ? begun : call_begun_ns(call);
+	begun = call_began_at(call, begun);
 	is_starting = true;
 	bool is_made = start(s, word, call, begun);
 	is_starting = false;
@@ -214,7 +214,7 @@ void flow_start_inherited(struct slot *s, uint64_t word)
 {
 	uint32_t call = slot_take_call(s, word);
 	if (call != SLOT_NO_CALL)
-		start(s, word, call, call_is_short(call) ? begun_of_open(s) : call_begun_ns(call));
+		start(s, word, call, call_began_at(call, begun_of_open(s)));
 	else /* a thread of the parent's was about to make it, or to end it */
 		slot_change(s, word, SLOT_CONNECTED, false);
 }
@@ -583,11 +583,6 @@ static enum flow_begun follow(struct flow *f, uint64_t owned, enum flow_gate gat
 	return FLOW_BEGUN;
 }
 
-static int64_t begun_of(uint32_t call, int64_t begun_ns)
-{
-	return call_is_short(call) ? begun_ns : call_begun_ns(call);
-}
-
 enum flow_begun flow_move_call(struct flow *f, uint64_t seen, enum flow_gate gate, const struct guard *to,
 	enum breaker_outcome outcome, int fd, int64_t now_ns)
 {
@@ -602,7 +597,7 @@ enum flow_begun flow_move_call(struct flow *f, uint64_t seen, enum flow_gate gat
 		return follow(f, owned, gate, call, now_ns);
 	if (call)
 		call_moved(call - 1, outcome, now_ns,
-			outcome == BREAKER_SUCCESS ? f->connected_ns - begun_of(call - 1, begun) : -1);
+			outcome == BREAKER_SUCCESS ? f->connected_ns - call_began_at(call - 1, begun) : -1);
 	enum flow_begun let = make_call(f, gate, fd, &now_ns, &call);
 	if (call == CALL_NONE)
 		flow_step(f, owned, FLOW_IDLE);
@@ -736,7 +731,7 @@ static struct verdict verdict_of_unused(const struct ending *e, const struct tcp
 static __attribute__((noinline)) void used_unseen_closes(struct slot *s, uint32_t call, int fd)
 {
 	struct tcpinfo info;
-	int64_t begun = call_is_short(call) ? begun_of_open(s) : call_begun_ns(call), now = clock_now_ns();
+	int64_t begun = call_began_at(call, begun_of_open(s)), now = clock_now_ns();
 	bool is_known = tcpinfo_read(fd, &info) && info.has_bytes;
 	struct ending e = {.guard = call_guard(call), .call = call + 1, .begun_ns = begun};
 	struct verdict v = verdict_of_unused(&e, is_known ? &info : NULL, fd, now);

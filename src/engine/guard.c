@@ -96,6 +96,11 @@ struct name_key {
 	uint32_t name, bit, all;
 };
 
+static inline struct name_key key_of(const struct name_ref *ref)
+{
+	return (struct name_key){.name = names_identity(ref), .bit = 1u << ref->bit, .all = ref->current};
+}
+
 static bool cache_get(const struct addr *a, const struct region *r, const struct name_key *key, int64_t now_ns,
 	struct guard *g, bool *is_guarded)
 {
@@ -468,11 +473,8 @@ bool guard_find(const struct addr *a, int64_t now_ns, struct guard *g)
 	guest_follow_reload(r);
 	struct name_ref ref;
 	struct name_key key = {0};
-	if (names_find(a, &ref)) {
-		key.name = names_identity(&ref);
-		key.bit = 1u << ref.bit;
-		key.all = ref.current;
-	}
+	if (names_find(a, &ref))
+		key = key_of(&ref);
 	bool is_guarded;
 	if (cache_get(a, r, &key, now_ns, g, &is_guarded))
 		return is_guarded;
@@ -512,11 +514,8 @@ static __attribute__((noinline)) uint32_t find_kept_by_name(
 {
 	struct name_ref ref;
 	struct name_key key = {0};
-	if (names_search(a, &ref)) {
-		key.name = names_identity(&ref);
-		key.bit = 1u << ref.bit;
-		key.all = ref.current;
-	}
+	if (names_search(a, &ref))
+		key = key_of(&ref);
 	return find_kept(a, r, &key, now_ns);
 }
 

@@ -91,8 +91,7 @@ static __attribute__((noinline)) void succeeded_otherwise(struct slot *s, uint64
 	if (call == CALL_NONE)
 		return;
 	outcome_count_connection(s);
-	flow_open(s, (word & ~0xffULL) | SLOT_CONNECTED, fd, call, call_is_short(call) ? begun : call_begun_ns(call),
-		now_ns);
+	flow_open(s, (word & ~0xffULL) | SLOT_CONNECTED, fd, call, call_began_at(call, begun), now_ns);
 }
 
 void outcome_succeeded(struct slot *s, uint64_t word, int fd, int64_t now_ns)

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/noarray.h"
+#include "base/hot.h"
 #include "base/tcpinfo.h"
 #include "engine/ambient.h"
 #include "engine/call.h"
@@ -632,7 +632,7 @@ bool streams_go_on(const struct flow *f, const void *bytes, size_t n)
 	return all && http2_is_data(&all->http, bytes, n);
 }
 
-NO_ARRAY bool streams_went_on(struct flow *f, const void *bytes, size_t n)
+HOT_FRAME bool streams_went_on(struct flow *f, const void *bytes, size_t n)
 {
 	struct streams *all = streams_of(f);
 	struct http2_data data;

@@ -6,7 +6,7 @@
 #include <sys/uio.h>
 
 #include "base/addr.h"
-#include "base/noarray.h"
+#include "base/hot.h"
 #include "base/real.h"
 #include "engine/connect.h"
 #include "engine/guest.h"
@@ -76,7 +76,7 @@ static inline struct octets uncounted(size_t n)
 #define COLD static __attribute__((noinline))
 /* on: what follows when the slot s, whose word is `word`, is watched. */
 #define DOOR(type, name, params, args, on)                                                                             \
-	EXPORT NO_ARRAY type name params                                                                               \
+	EXPORT HOT_FRAME type name params                                                                               \
 	{                                                                                                              \
 		struct slot *s;                                                                                        \
 		uint64_t word;                                                                                         \
@@ -143,7 +143,7 @@ static inline struct octets uncounted(size_t n)
 		struct octets o = where;                                                                               \
 		return (type)io_received_late(fd, word, &o, result, flags);                                            \
 	}                                                                                                              \
-	COLD NO_ARRAY type name##_otherwise params                                                                     \
+	COLD HOT_FRAME type name##_otherwise params                                                                     \
 	{                                                                                                              \
 		uint64_t word = slot_word(slot_of(fd));                                                                \
 		struct iovec one;                                                                                      \
@@ -349,7 +349,7 @@ static bool may_connect(int flags, const struct sockaddr *to)
 			return name##_slow args;                                                                       \
 		SENDING_PLAIN(type, name, args, where, flags);                                                         \
 	}                                                                                                              \
-	EXPORT NO_ARRAY type name params                                                                               \
+	EXPORT HOT_FRAME type name params                                                                               \
 	{                                                                                                              \
 		struct slot *s;                                                                                        \
 		uint64_t word;                                                                                         \

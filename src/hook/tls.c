@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "base/addr.h"
-#include "base/noarray.h"
+#include "base/hot.h"
 #include "base/tls_library.h"
 #include "engine/guest.h"
 #include "engine/inside.h"
@@ -24,7 +24,7 @@ ssize_t gnutls_record_send_range(void *session, const void *buf, size_t n, const
 
 #define COLD static __attribute__((noinline))
 /* But for the sixteen octets of a random, which the library is told the length of. */
-#define SHORT COLD NO_ARRAY
+#define SHORT COLD HOT_FRAME
 /* On the stack over the library's call: in registers they would have to be saved and restored. */
 #define KEEP(x)                                                                                                        \
 	__typeof__(x) kept_##x = x;                                                                                    \

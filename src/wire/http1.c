@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/noarray.h"
+#include "base/hot.h"
 #include "wire/http1_pending.h"
 #include "wire/http1_skim.h"
 
@@ -430,7 +430,7 @@ static inline void leave_plain(struct http1_side *side)
 	atomic_store_explicit(&side->busy, 0, memory_order_release);
 }
 
-NO_ARRAY bool http1_announce_plain(
+HOT_FRAME bool http1_announce_plain(
 	struct http1 *h, const void *bytes, size_t n, struct http1_mark *mark, bool *is_whole)
 {
 	struct http1_side *side = &h->sent;
@@ -539,7 +539,7 @@ static bool plain_answer(
 	return true;
 }
 
-NO_ARRAY size_t http1_received_plain(struct http1 *h, const void *bytes, size_t n, struct http1_plain *answer)
+HOT_FRAME size_t http1_received_plain(struct http1 *h, const void *bytes, size_t n, struct http1_plain *answer)
 {
 	struct http1_side *side = &h->received;
 	struct http1_head head;
