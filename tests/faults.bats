@@ -150,12 +150,12 @@ calls_after() { # HOW
 	asks connect 6
 	assert_equal "${said% *}" ok,ok,ok,ok,ok,ok
 	# What was said is there before its call is: strace notes that when it is over.
-	wait_until grep -q ' write(1, "ok,ok,ok,ok,ok,ok"' "$dir/trace"
+	wait_until grep -q ' write(1, "ok,ok,ok,ok,ok,ok' "$dir/trace"
 	kill "$asker_pid"
 	# Of the thread that connects; another's call may stand between a call's begin and its end.
 	awk '/ socket\(/ { at[n++] = count[$1] }
 		/^[0-9]+ +[a-z0-9_]+\(/ { line[$1, count[$1]++] = $2 }
-		/ write\(1, "ok,ok,ok,ok,ok,ok"/ {
+		/ write\(1, "ok,ok,ok,ok,ok,ok/ {
 			for (i = at[n - 5]; i < count[$1] - 1; i++)
 				print line[$1, i]
 			exit

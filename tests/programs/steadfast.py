@@ -72,6 +72,9 @@ while not seen & select.EPOLLIN:
         seen |= e
 print("answered", show(seen & (select.EPOLLIN | select.EPOLLERR | select.EPOLLHUP)))
 print(s.recv(4096))
+# To the peer's end, at which IPV6_ADDRFORM becomes another by itself.
+while family != "4" and s.recv(4096):
+    pass
 s.setblocking(how == "blocking")
 print("number", s.fileno(), "flags", fcntl.fcntl(s, fcntl.F_GETFL), fcntl.fcntl(s, fcntl.F_GETFD))
 for option in options():
